@@ -1,0 +1,49 @@
+"""What the training loop tells the world: plain values that bars, logs and files consume."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class TaskStarted:
+    """A task begins."""
+
+    task: int
+    num_tasks: int
+    num_nodes: int
+    num_edges: int
+    classes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One pass of a stage is done. Reading ``loss`` may wait for the device."""
+
+    task: int
+    stage: str  # "structure" or "classify"
+    epoch: int  # from 0
+    num_epochs: int
+    loss: Tensor
+
+
+@dataclass(frozen=True)
+class TaskDone:
+    """A task is learned and every task seen so far has been evaluated.
+
+    Accuracies are in percent; ``row[j]`` is the accuracy on task ``j``.
+    """
+
+    task: int
+    row: list[float]
+    row_task_incremental: list[float]  # argmax among the task's own classes
+    class_row: list[float]  # one per class seen
+    seconds: dict[str, float]  # by stage
+    memory_bytes: int
+    report: dict[str, Any] = field(default_factory=dict)  # what the method has to tell
+
+
+Event = TaskStarted | Epoch | TaskDone

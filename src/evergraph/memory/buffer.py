@@ -1,0 +1,96 @@
+"""ReplayBuffer: what is kept of earlier tasks, within a budget shared by class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from evergraph.errors import InputError
+from evergraph.memory.selection import SelectionPool, Selector
+
+
+class ReplayBuffer:
+    """Node ids with their labels, per class in order of preference.
+
+    Args:
+        size: |B|, the most nodes it ever holds.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.picks: dict[int, Tensor] = {}
+        self.train_counts: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return sum(nodes.numel() for nodes in self.picks.values())
+
+    @property
+    def nodes(self) -> Tensor:
+        """All kept nodes, class by class, ``[b]``."""
+        return torch.cat(list(self.picks.values())) if self.picks else torch.empty(0).long()
+
+    @property
+    def labels(self) -> Tensor:
+        """The label of each of :attr:`nodes`, ``[b]``."""
+        parts = [torch.full_like(nodes, label) for label, nodes in self.picks.items()]
+        return torch.cat(parts) if parts else torch.empty(0).long()
+
+    def update(self, pool: SelectionPool, selector: Selector) -> None:
+        """Selects for every class in the pool; other classes keep the prefix that fits.
+
+        Budgets are recomputed from all training nodes counted so far. When a class comes
+        again, the pool must hold its kept nodes as well as the new ones.
+        """
+        kept = self.nodes.to(pool.nodes.device)
+        fresh = pool.labels[~torch.isin(pool.nodes, kept)]
+        labels = torch.unique(pool.labels).tolist()
+        for label in labels:
+            count = int((fresh == label).sum())
+            self.train_counts[label] = self.train_counts.get(label, 0) + count
+        budgets = class_budgets(self.train_counts, self.size)
+        for label in labels:
+            available = int((pool.labels == label).sum())
+            self.picks[label] = selector.rank(pool, label, min(budgets[label], available))
+        self.picks = {label: self.picks[label][: budgets[label]] for label in sorted(self.picks)}
+
+    def memory_bytes(self) -> int:
+        """Counts the bytes of the ids and labels kept."""
+        return 2 * sum(nodes.numel() * nodes.element_size() for nodes in self.picks.values())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what :meth:`load_state_dict` needs: tensors and plain numbers."""
+        return {
+            "picks": {str(label): nodes for label, nodes in self.picks.items()},
+            "train_counts": {str(label): count for label, count in self.train_counts.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores what :meth:`state_dict` returned."""
+        self.picks = {int(label): nodes for label, nodes in state["picks"].items()}
+        self.train_counts = {int(label): count for label, count in state["train_counts"].items()}
+
+
+def class_budgets(train_counts: Mapping[int, int], size: int) -> dict[int, int]:
+    r"""Shares the buffer among classes (section 4.1 of the paper, decision 0006).
+
+    :math:`e_l = \min(|train_l|, \max(1, \lfloor |B| \cdot |train_l| / \sum |train| \rfloor))`;
+    what the rounding leaves is not given out. While the total exceeds ``size``, the largest
+    class gives one up, the lowest class on ties.
+    """
+    if size < len(train_counts):
+        raise InputError(
+            f"Expected 'buffer_size' of at least the number of classes, {len(train_counts)} "
+            f"(got {size}); raise it."
+        )
+    total = sum(train_counts.values())
+    budgets = {
+        label: min(count, max(1, size * count // max(total, 1)))
+        for label, count in train_counts.items()
+    }
+    while sum(budgets.values()) > size:
+        largest = max(sorted(budgets), key=lambda label: budgets[label])
+        budgets[largest] -= 1
+    return budgets

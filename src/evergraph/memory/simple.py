@@ -1,0 +1,54 @@
+"""Selectors that need no search: at random, and closest to the class mean (MF)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from evergraph.memory.selection import SelectionPool
+from evergraph.stream.features import SparseRows, take_rows
+
+
+@dataclass(frozen=True)
+class Random:
+    """Keeps nodes drawn without replacement; the draw is kept as an order."""
+
+    def rank(self, pool: SelectionPool, label: int, budget: int) -> Tensor:
+        """Draws an order of the class's nodes and returns its beginning."""
+        nodes = pool.nodes[pool.rows_of(label)]
+        order = torch.randperm(nodes.numel(), generator=pool.generator)
+        return nodes[order.to(nodes.device)][:budget]
+
+
+@dataclass(frozen=True)
+class MeanFeature:
+    """Keeps the nodes closest to their class's mean (MF of ER-GNN).
+
+    Args:
+        of_features: Measure in the space of input features instead of embeddings.
+    """
+
+    of_features: bool = False
+
+    def rank(self, pool: SelectionPool, label: int, budget: int) -> Tensor:
+        """Orders the class's nodes by distance to their mean, nearest first."""
+        rows = pool.rows_of(label)
+        nodes = pool.nodes[rows]
+        if self.of_features:
+            distance = _distance_to_mean(take_rows(pool.features, nodes))
+        else:
+            distance = _distance_to_mean(pool.h[rows])
+        return nodes[torch.argsort(distance, stable=True)][:budget]
+
+
+def _distance_to_mean(x: Tensor | SparseRows) -> Tensor:
+    """Computes ‖x_i − mean‖² for every row; sparse rows are never made dense."""
+    if isinstance(x, Tensor):
+        return (x.double() - x.double().mean(dim=0)).square().sum(dim=1)
+    values, m = x.values.double(), x.shape[0]
+    mean = values.new_zeros(x.num_columns).index_add_(0, x.indices, values) / m
+    # ‖x − μ‖² = ‖μ‖² + Σ over stored entries of (v² − 2 v μ)
+    terms = values.square() - 2 * values * mean[x.indices]
+    return values.new_zeros(m).index_add_(0, x.row_index(), terms) + mean.square().sum()

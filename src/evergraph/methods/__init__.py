@@ -1,0 +1,46 @@
+"""Continual learners: one file per method, one contract, one dictionary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from evergraph.errors import unknown_name
+from evergraph.methods.base import NEEDS, Method, MethodConfig
+from evergraph.methods.bounds import Finetune, Joint
+from evergraph.methods.context import TaskContext, TrainConfig
+from evergraph.methods.dslr import DSLR
+from evergraph.methods.replay import Replay
+from evergraph.validation import parse
+
+METHODS: dict[str, type[Method[Any]]] = {
+    "finetune": Finetune,
+    "joint": Joint,
+    "replay": Replay,
+    "dslr": DSLR,
+}
+
+
+def method_class(name: str) -> type[Method[Any]]:
+    """Looks a method up, suggesting the nearest name when there is none."""
+    if name not in METHODS:
+        raise unknown_name("method", name, METHODS)
+    return METHODS[name]
+
+
+def make_method(name: str, settings: Mapping[str, Any] | None = None) -> Method[Any]:
+    """Makes a method from plain settings; unknown keys are errors."""
+    cls = method_class(name)
+    return cls(parse(cls.Config, settings or {}))
+
+
+__all__ = [
+    "METHODS",
+    "NEEDS",
+    "Method",
+    "MethodConfig",
+    "TaskContext",
+    "TrainConfig",
+    "make_method",
+    "method_class",
+]

@@ -1,0 +1,94 @@
+"""The contract of a continual learner. ``train.py`` calls it in the order written here."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from evergraph.events import Epoch
+from evergraph.memory.buffer import ReplayBuffer
+from evergraph.methods.context import TaskContext
+from evergraph.validation import Config
+
+#: What a method may declare that it needs beyond a :class:`~evergraph.stream.GraphView`.
+NEEDS = frozenset({"old_labels", "validation", "attention", "double_backward"})
+
+
+class MethodConfig(Config):
+    """Base of a method's settings."""
+
+
+ConfigT = TypeVar("ConfigT", bound=MethodConfig)
+
+
+class Method(ABC, Generic[ConfigT]):
+    """A way to learn task after task.
+
+    One task is ``begin_task``, ``fit_task``, ``end_task``; then ``predict_logits`` is asked
+    for every node seen. ``fit_task`` runs the loop of ``train.py``, which calls ``loss`` and
+    ``after_backward`` at every step, unless a method overrides it.
+
+    Attributes:
+        Config: The class of its settings.
+        summary: One line about it.
+        paper: Where it comes from.
+        year: When.
+        needs: What it must be granted beyond the view; see :data:`NEEDS`.
+        buffer: What it keeps of earlier tasks, or None.
+    """
+
+    Config: ClassVar[type[MethodConfig]]
+    summary: ClassVar[str]
+    paper: ClassVar[str]
+    year: ClassVar[int]
+    needs: ClassVar[frozenset[str]] = frozenset()
+    buffer: ReplayBuffer | None = None
+
+    def __init__(self, config: ConfigT) -> None:
+        self.config: ConfigT = config
+
+    def begin_task(self, ctx: TaskContext) -> None:
+        """Prepares for a task: by default θ is warm-started and the head grows."""
+        ctx.prepare_model()
+
+    def fit_task(self, ctx: TaskContext) -> Iterator[Epoch]:
+        """Learns the task, yielding an event per epoch."""
+        return ctx.descend(self)
+
+    @abstractmethod
+    def loss(self, ctx: TaskContext) -> Tensor:
+        """Returns the loss of one step on ``ctx.batch``."""
+
+    def after_backward(self, ctx: TaskContext) -> None:
+        """Changes gradients before the optimiser steps."""
+
+    def end_task(self, ctx: TaskContext) -> None:
+        """Keeps what later tasks need."""
+
+    def predict_logits(self, ctx: TaskContext) -> Tensor:
+        """Returns logits of every node seen over every class seen, ``[n, k]``."""
+        assert ctx.model is not None
+        ctx.model.eval()
+        with torch.no_grad():
+            return ctx.forward()
+
+    def report(self) -> dict[str, Any]:
+        """Tells what happened in the last task; goes into the results as it is."""
+        return {}
+
+    def memory_bytes(self) -> int:
+        """Counts the bytes kept from task to task beyond the network itself."""
+        return self.buffer.memory_bytes() if self.buffer is not None else 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns nested dictionaries of tensors and plain values that restore the method."""
+        return {"buffer": self.buffer.state_dict()} if self.buffer is not None else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores what :meth:`state_dict` returned."""
+        if self.buffer is not None:
+            self.buffer.load_state_dict(state["buffer"])

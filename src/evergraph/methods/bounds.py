@@ -1,0 +1,56 @@
+"""The two ends of the scale: fine-tuning forgets freely, joint training reads all labels."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from evergraph.methods.base import Method, MethodConfig
+from evergraph.methods.context import TaskContext
+
+
+class FinetuneConfig(MethodConfig):
+    """Fine-tuning has nothing to set."""
+
+
+class Finetune(Method[FinetuneConfig]):
+    """Trains on the current task alone: the lower bound."""
+
+    Config = FinetuneConfig
+    summary = "trains on the current task alone; the lower bound"
+    paper = "folklore"
+    year = 1989
+
+    def loss(self, ctx: TaskContext) -> Tensor:
+        """Cross-entropy on the current training nodes (Eq. 1)."""
+        return ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
+
+
+class JointConfig(MethodConfig):
+    """Settings of joint training.
+
+    Attributes:
+        warm_start: Continue from the last task's weights instead of starting anew.
+    """
+
+    warm_start: bool = False
+
+
+class Joint(Method[JointConfig]):
+    """Retrains on all training labels so far: the upper bound. It reads old labels."""
+
+    Config = JointConfig
+    summary = "retrains on all training labels so far (reads old labels); the upper bound"
+    paper = "folklore"
+    year = 1989
+    needs = frozenset({"old_labels"})
+
+    def begin_task(self, ctx: TaskContext) -> None:
+        """Starts from fresh weights unless told to keep them."""
+        ctx.prepare_model(fresh=not self.config.warm_start)
+
+    def loss(self, ctx: TaskContext) -> Tensor:
+        """Cross-entropy on the current and all earlier training nodes."""
+        nodes = torch.cat([ctx.batch.nodes, ctx.view.granted_nodes])
+        labels = torch.cat([ctx.batch.labels, ctx.view.granted_labels])
+        return ctx.cross_entropy(ctx.forward(nodes), labels)

@@ -1,0 +1,202 @@
+"""TaskContext: a method's hands during one task — the view, the network, the randomness."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from evergraph.events import Epoch
+from evergraph.nn.model import ModelConfig, NodeClassifier, Output, build_model
+from evergraph.rng import make_generator
+from evergraph.stream.adjacency import Adjacency
+from evergraph.stream.tasks import GraphView, LabelledNodes
+from evergraph.validation import Config
+
+if TYPE_CHECKING:
+    from evergraph.methods.base import Method
+
+ResultT = TypeVar("ResultT")
+
+
+class TrainConfig(Config):
+    """Gradient descent, the same for every method.
+
+    Attributes:
+        epochs: Epochs per task.
+        lr: Learning rate of Adam.
+        weight_decay: Adam's L2 penalty.
+        label_smoothing: Share of the target spread over all classes seen.
+    """
+
+    epochs: int = Field(default=500, ge=1)
+    lr: float = Field(default=0.005, gt=0)
+    weight_decay: float = Field(default=5e-4, ge=0)
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+
+
+class TaskContext:
+    """What a method works with during one task.
+
+    Attributes:
+        view: All that may be seen.
+        adjacency: The graph to train and predict on; the view's own unless a method edits it.
+        model: The network, None until :meth:`prepare_model`.
+        optimizer: Adam over the model, made anew for every task.
+        batch: The training nodes of the current step; all of them in full-batch mode.
+        final: Whether no task follows, so that nothing needs to be kept.
+        seconds: Time spent by stage.
+    """
+
+    def __init__(
+        self,
+        view: GraphView,
+        *,
+        model: NodeClassifier | None,
+        model_config: ModelConfig,
+        training: TrainConfig,
+        seed: int,
+        final: bool,
+        descend: Callable[[Method[Any], TaskContext], Iterator[Epoch]],
+    ) -> None:
+        self.view = view
+        self.adjacency: Adjacency = view.adjacency
+        self.model = model
+        self.model_config = model_config
+        self.training = training
+        self.seed = seed
+        self.final = final
+        self.optimizer: torch.optim.Optimizer | None = None
+        self.batch = LabelledNodes(view.train_nodes, view.train_labels)
+        self.seconds: dict[str, float] = {}
+        self._descend = descend
+        self._generators: dict[tuple[str, str], torch.Generator] = {}
+
+    @property
+    def device(self) -> torch.device:
+        """Where the view lives."""
+        return self.view.adjacency.device
+
+    def generator(self, purpose: str, device: torch.device | str | None = None) -> torch.Generator:
+        """Returns this task's generator for one purpose, on the view's device by default."""
+        place = torch.device(device) if device is not None else self.device
+        key = (purpose, str(place))
+        if key not in self._generators:
+            self._generators[key] = make_generator(self.seed, purpose, self.view.task, device=place)
+        return self._generators[key]
+
+    def prepare_model(self, *, fresh: bool = False) -> NodeClassifier:
+        """Warm-starts θ from the last task (or makes it anew), grows the head, resets Adam."""
+        generator = self.generator("init", "cpu")
+        if self.model is None or fresh:
+            model = build_model(
+                self.model_config, self.view.num_features, self.view.num_classes, generator
+            )
+        else:
+            model = self.model
+            model.head.grow(self.view.num_classes, generator)
+        self.model = model.to(self.device)
+        self.optimizer = torch.optim.Adam(
+            self.model.parameters(), lr=self.training.lr, weight_decay=self.training.weight_decay
+        )
+        return self.model
+
+    def descend(self, method: Method[Any]) -> Iterator[Epoch]:
+        """Runs the training loop of ``train.py`` on a method's loss."""
+        return self._descend(method, self)
+
+    def narrate(
+        self, losses: Generator[Tensor, None, ResultT], stage: str, num_epochs: int
+    ) -> Generator[Epoch, None, ResultT]:
+        """Turns the losses of a stage into events and hands its result on."""
+        epoch = 0
+        while True:
+            try:
+                loss = next(losses)
+            except StopIteration as stop:
+                result: ResultT = stop.value
+                return result
+            yield Epoch(self.view.task, stage, epoch, num_epochs, loss)
+            epoch += 1
+
+    def run(self, nodes: Tensor | None = None, adjacency: Adjacency | None = None) -> Output:
+        """Runs the network; dropout is on while the model is in training mode."""
+        if self.model is None:
+            raise RuntimeError("the model is not prepared: call ctx.prepare_model() first")
+        generator = self.generator("dropout") if self.model.training else None
+        output: Output = self.model(
+            self.view.features,
+            self.adjacency if adjacency is None else adjacency,
+            nodes,
+            generator,
+        )
+        return output
+
+    @overload
+    def forward(
+        self,
+        nodes: Tensor | None = None,
+        adjacency: Adjacency | None = None,
+        attention: Literal[False] = False,
+    ) -> Tensor: ...
+
+    @overload
+    def forward(
+        self,
+        nodes: Tensor | None = None,
+        adjacency: Adjacency | None = None,
+        *,
+        attention: Literal[True],
+    ) -> tuple[Tensor, list[Tensor]]: ...
+
+    def forward(
+        self,
+        nodes: Tensor | None = None,
+        adjacency: Adjacency | None = None,
+        attention: bool = False,
+    ) -> Tensor | tuple[Tensor, list[Tensor]]:
+        """Returns logits ``[m, k]`` of the given nodes, all by default, with attention if asked."""
+        output = self.run(nodes, adjacency)
+        return (output.logits, output.attention) if attention else output.logits
+
+    def embed(self, nodes: Tensor | None = None, adjacency: Adjacency | None = None) -> Tensor:
+        """Returns embeddings ``h`` ``[m, d]`` without gradient or dropout."""
+        assert self.model is not None
+        self.model.eval()
+        with torch.no_grad():
+            return self.run(nodes, adjacency).h
+
+    def cross_entropy(self, logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Averages cross-entropy over nodes (Eq. 1), smoothed as configured.
+
+        Args:
+            logits: ``[m, k]``.
+            labels: ``[m]``.
+            weight: Weight of each node, ``[m]``; the mean is the weighted one.
+        """
+        losses = functional.cross_entropy(
+            logits, labels, reduction="none", label_smoothing=self.training.label_smoothing
+        )
+        if weight is None:
+            return losses.mean()
+        return (losses * weight).sum() / weight.sum()
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Adds the time spent inside to a stage; waits for the device at both ends."""
+        begin = self._clock()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + self._clock() - begin
+
+    def _clock(self) -> float:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter()

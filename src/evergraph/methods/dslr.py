@@ -1,0 +1,153 @@
+"""DSLR: diversity and structure learning for rehearsal (Choi et al., WWW 2024).
+
+Each task follows Algorithm 1 of the paper. From the second task on, a link predictor is
+trained and the neighbourhood of replayed nodes is refined; then the network learns the
+current and the replayed nodes on the refined graph; at last the buffer is filled by
+coverage, and each kept node is given candidates for its next refinement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from evergraph.events import Epoch
+from evergraph.methods.context import TaskContext
+from evergraph.methods.replay import ReplayBase, ReplayConfig
+from evergraph.structure import (
+    LinkRandomness,
+    Refinement,
+    StructureConfig,
+    nearest_nodes,
+    refine,
+    train_link_predictor,
+    unique_pairs,
+)
+
+
+class DSLRConfig(StructureConfig, ReplayConfig):
+    """Settings of DSLR: those of replay and of structure learning."""
+
+    selector: str = "cd"
+
+
+class DSLR(ReplayBase[DSLRConfig]):
+    """Coverage-based replay whose nodes get informative neighbours."""
+
+    Config = DSLRConfig
+    summary = "diverse replay buffer by coverage, structure learning for replayed nodes"
+    paper = (
+        "Choi et al., DSLR: Diversity Enhancement and Structure Learning for Rehearsal-based GCL"
+    )
+    year = 2024
+
+    def __init__(self, config: DSLRConfig) -> None:
+        super().__init__(config)
+        self.candidates: Tensor | None = None  # [b, K], rows aligned with the buffer's nodes
+        self.same_class: dict[int, Tensor] = {}  # class → [e, N], only for 'homophily'
+        self.refinement: Refinement | None = None
+
+    def fit_task(self, ctx: TaskContext) -> Iterator[Epoch]:
+        """Algorithm 1, lines 1 to 11: structure first, then node classification."""
+        self.refinement = None
+        if len(self.buffer):
+            if self.config.structure == "learned":
+                yield from self._learn_structure(ctx)
+            elif self.config.structure == "homophily":
+                self._connect_same_class(ctx)
+        yield from ctx.descend(self)
+
+    def end_task(self, ctx: TaskContext) -> None:
+        """Algorithm 1, lines 12 to 18: buffer selection, then candidates."""
+        super().end_task(ctx)
+        if ctx.final:
+            return
+        with ctx.stage("candidates"):
+            h = ctx.embed()
+            if self.config.structure == "learned" and self.config.candidates == "nearest":
+                self.candidates = nearest_nodes(h, self.buffer.nodes, self.config.num_candidates)
+            elif self.config.structure == "homophily":
+                self._remember_same_class(ctx, h)
+
+    def _learn_structure(self, ctx: TaskContext) -> Iterator[Epoch]:
+        """Trains the link predictor and refines the graph (Eq. 5 to 10)."""
+        epochs = train_link_predictor(
+            ctx.view,
+            self.replayed(),
+            self.config,
+            ctx.model_config,
+            beta=self.beta(ctx),
+            randomness=LinkRandomness(
+                init=ctx.generator("link init", "cpu"),
+                dropout=ctx.generator("link dropout"),
+                negatives=ctx.generator("link negatives"),
+            ),
+        )
+        with ctx.stage("structure"):
+            z = yield from ctx.narrate(epochs, "structure", self.config.link_epochs)
+        with ctx.stage("inference"):
+            rows = self._refined_rows(ctx)
+            ctx.adjacency, self.refinement = refine(
+                ctx.view.adjacency,
+                self.buffer.nodes[rows],
+                None if self.candidates is None else self.candidates[rows],
+                z,
+                self.config,
+            )
+
+    def _refined_rows(self, ctx: TaskContext) -> Tensor:
+        """Draws the share of the buffer that is refined, all of it by default."""
+        size = len(self.buffer)
+        order = torch.randperm(size, generator=ctx.generator("sl ratio", "cpu"))
+        count = round(self.config.sl_ratio * size)
+        return torch.sort(order[:count]).values.to(ctx.device)
+
+    def _remember_same_class(self, ctx: TaskContext, h: Tensor) -> None:
+        """Finds same-class training nodes while their labels may be read (ablation row 5)."""
+        for label in torch.unique(ctx.view.train_labels).tolist():
+            among = ctx.view.train_nodes[ctx.view.train_labels == label]
+            picks = self.buffer.picks[label]
+            self.same_class[label] = nearest_nodes(h, picks, self.config.num_neighbors, among)
+        self.same_class = {
+            label: self.same_class[label][: picks.numel()]
+            for label, picks in self.buffer.picks.items()
+        }
+
+    def _connect_same_class(self, ctx: TaskContext) -> None:
+        """Adds the remembered same-class neighbours; deletes nothing (ablation row 5)."""
+        pairs = [
+            torch.stack(
+                [self.buffer.picks[label][:, None].expand_as(near).flatten(), near.flatten()]
+            )
+            for label, near in self.same_class.items()
+        ]
+        added = unique_pairs(torch.cat(pairs, dim=1))
+        added = added[:, ~ctx.view.adjacency.has_edges(added[0], added[1])]
+        self.refinement = Refinement(added, added[:, :0], len(self.buffer))
+        ctx.adjacency = ctx.view.adjacency.edit(add=added, remove=added[:, :0])
+
+    def report(self) -> dict[str, Any]:
+        """Counts the edges that structure learning changed in the last task."""
+        return {} if self.refinement is None else {"structure": self.refinement.summary()}
+
+    def memory_bytes(self) -> int:
+        """Counts the buffer, its candidates and the remembered neighbours."""
+        kept = [self.candidates] if self.candidates is not None else []
+        kept += list(self.same_class.values())
+        return super().memory_bytes() + sum(t.numel() * t.element_size() for t in kept)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Adds candidates and remembered neighbours to the buffer's state."""
+        state = super().state_dict()
+        state["candidates"] = self.candidates
+        state["same_class"] = {str(label): near for label, near in self.same_class.items()}
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores what :meth:`state_dict` returned."""
+        super().load_state_dict(state)
+        self.candidates = state["candidates"]
+        self.same_class = {int(label): near for label, near in state["same_class"].items()}

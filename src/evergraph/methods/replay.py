@@ -1,0 +1,128 @@
+"""Replay: train on the current nodes and a small buffer of old ones."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeVar
+
+import torch
+from pydantic import Field, field_validator
+from torch import Tensor
+
+from evergraph.errors import unknown_name
+from evergraph.memory import SELECTORS, ReplayBuffer, SelectionPool, make_selector
+from evergraph.methods.base import Method, MethodConfig
+from evergraph.methods.context import TaskContext
+from evergraph.stream.tasks import LabelledNodes
+
+Beta = Annotated[float, Field(ge=0, le=1)] | Literal["share", "none"]
+
+
+class ReplayConfig(MethodConfig):
+    """Settings of every method that replays nodes.
+
+    Attributes:
+        buffer_size: |B|, the most nodes kept.
+        selector: Which nodes are kept.
+        r: Radius of the selectors that have one, relative to the mean distance.
+        beta: β, weight of the current nodes; ``share`` is ER-GNN's |B| / (|B| + |D|), ``none``
+            averages over both sets at once.
+        replay_weights: ``balanced`` lets every class of the buffer weigh the same,
+            ``none`` every node (decision 0005).
+    """
+
+    buffer_size: int = Field(default=100, ge=1)
+    selector: str = "random"
+    r: float = Field(default=0.3, ge=0)
+    beta: Beta = 0.1
+    replay_weights: Literal["none", "balanced"] = "none"
+
+    @field_validator("selector")
+    @classmethod
+    def _known_selector(cls, name: str) -> str:
+        if name not in SELECTORS:
+            raise unknown_name("selector", name, SELECTORS)
+        return name
+
+
+ConfigT = TypeVar("ConfigT", bound=ReplayConfig)
+
+
+class ReplayBase(Method[ConfigT]):
+    """What methods with a buffer of nodes share: the loss and the selection."""
+
+    buffer: ReplayBuffer
+
+    def __init__(self, config: ConfigT) -> None:
+        super().__init__(config)
+        self.buffer = ReplayBuffer(config.buffer_size)
+        self._weight: Tensor | None = None
+
+    def begin_task(self, ctx: TaskContext) -> None:
+        """Warm-starts the network and weighs the buffer's nodes for this task."""
+        super().begin_task(ctx)
+        if self.config.replay_weights == "balanced" and len(self.buffer):
+            labels = self.buffer.labels
+            self._weight = torch.bincount(labels)[labels].float().reciprocal()
+
+    def loss(self, ctx: TaskContext) -> Tensor:
+        """Weighs current and replayed nodes: β·CE(current) + (1 − β)·CE(buffer) (Eq. 11)."""
+        if len(self.buffer) == 0:
+            return ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
+        kept = self.replayed()
+        logits = ctx.forward(torch.cat([ctx.batch.nodes, kept.nodes]))
+        num_current = ctx.batch.nodes.numel()
+        if self.config.beta == "none":
+            labels = torch.cat([ctx.batch.labels, kept.labels])
+            return ctx.cross_entropy(logits, labels)
+        beta = self.beta(ctx)
+        current = ctx.cross_entropy(logits[:num_current], ctx.batch.labels)
+        replayed = ctx.cross_entropy(logits[num_current:], kept.labels, self._weight)
+        return beta * current + (1 - beta) * replayed
+
+    def end_task(self, ctx: TaskContext) -> None:
+        """Selects the nodes of this task's classes, unless no task follows."""
+        if ctx.final:
+            return
+        with ctx.stage("selection"):
+            self.buffer.update(self._pool(ctx), make_selector(self.config.selector, self.config.r))
+
+    def replayed(self) -> LabelledNodes:
+        """Returns the kept nodes with their labels."""
+        return LabelledNodes(self.buffer.nodes, self.buffer.labels)
+
+    def beta(self, ctx: TaskContext) -> float:
+        """Returns β as a number; when it is not used, the share of current nodes."""
+        kept, current = len(self.buffer), ctx.view.train_nodes.numel()
+        if self.config.beta == "share":
+            return kept / (kept + current)
+        if self.config.beta == "none":
+            return current / (kept + current)
+        return float(self.config.beta)
+
+    def _pool(self, ctx: TaskContext) -> SelectionPool:
+        """Gathers what may be kept: the training nodes, and kept ones of returning classes."""
+        nodes, labels = ctx.view.train_nodes, ctx.view.train_labels
+        kept = self.replayed()
+        if len(self.buffer):
+            returning = torch.isin(kept.labels, labels) & ~torch.isin(kept.nodes, nodes)
+            nodes = torch.cat([nodes, kept.nodes[returning]])
+            labels = torch.cat([labels, kept.labels[returning]])
+            order = torch.argsort(nodes)
+            nodes, labels = nodes[order], labels[order]
+        return SelectionPool(
+            nodes=nodes,
+            labels=labels,
+            h=ctx.embed(nodes),
+            features=ctx.view.features,
+            adjacency=ctx.adjacency,
+            generator=ctx.generator("selection", "cpu"),
+        )
+
+
+class Replay(ReplayBase[ReplayConfig]):
+    """Experience replay with a weighted loss and any selector, random by default."""
+
+    Config = ReplayConfig
+    summary = "experience replay with any selector, random by default"
+    paper = "Rolnick et al., Experience Replay for Continual Learning"
+    year = 2019

@@ -1,0 +1,133 @@
+"""The classifier: an encoder and a linear head that grows as classes appear."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+
+from evergraph.nn.gat import GAT
+from evergraph.nn.ops import dense_dropout
+from evergraph.stream.adjacency import Adjacency
+from evergraph.stream.features import Features
+from evergraph.validation import Config
+
+HeadInit = Literal["uniform", "default"]
+
+
+class ModelConfig(Config):
+    """Shape and regularisation of the network.
+
+    Attributes:
+        backbone: Kind of encoder.
+        channels: Width of one attention head.
+        heads: Attention heads per layer.
+        num_layers: Depth of the encoder.
+        dropout: Rate on the input of every layer and of the head.
+        head_init: New head rows: ``uniform`` draws weights from U[0, 1) as the authors' code
+            does, ``default`` draws weights and bias from U(−1/√d, 1/√d) (decision 0005).
+    """
+
+    backbone: Literal["gat"] = "gat"
+    channels: int = Field(default=64, ge=1)
+    heads: int = Field(default=4, ge=1)
+    num_layers: int = Field(default=2, ge=1)
+    dropout: float = Field(default=0.5, ge=0, lt=1)
+    head_init: HeadInit = "uniform"
+
+
+class Output(NamedTuple):
+    """What one forward pass gives."""
+
+    logits: Tensor  # [m, k]
+    h: Tensor  # [m, d]
+    attention: list[Tensor]  # per layer [E + n, heads]
+
+
+class GrowingHead(nn.Module):
+    """A linear layer whose rows, one per class, are added as classes appear."""
+
+    def __init__(self, in_dim: int, init: HeadInit) -> None:
+        super().__init__()
+        self.init = init
+        self.weight = nn.Parameter(torch.empty(0, in_dim))
+        self.bias = nn.Parameter(torch.empty(0))
+
+    @property
+    def num_classes(self) -> int:
+        """Counts the rows."""
+        return self.bias.numel()
+
+    def grow(self, num_classes: int, generator: torch.Generator) -> None:
+        """Adds rows up to ``num_classes``; existing rows keep their values.
+
+        New rows are drawn by a CPU generator, so that every device starts alike.
+        """
+        extra = num_classes - self.num_classes
+        if extra <= 0:
+            return
+        dim = self.weight.shape[1]
+        weight, bias = torch.empty(extra, dim), torch.zeros(extra)
+        if self.init == "uniform":
+            weight.uniform_(0, 1, generator=generator)
+        else:
+            bound = dim**-0.5
+            weight.uniform_(-bound, bound, generator=generator)
+            bias.uniform_(-bound, bound, generator=generator)
+        device = self.weight.device
+        self.weight = nn.Parameter(torch.cat([self.weight.detach(), weight.to(device)]))
+        self.bias = nn.Parameter(torch.cat([self.bias.detach(), bias.to(device)]))
+
+    def forward(self, h: Tensor) -> Tensor:
+        """Maps ``[m, d]`` to logits ``[m, k]``."""
+        return functional.linear(h, self.weight, self.bias)
+
+
+class NodeClassifier(nn.Module):
+    """Encoder and growing head: logits are linear in the ReLU of the embedding."""
+
+    def __init__(self, config: ModelConfig, in_dim: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = GAT(
+            in_dim,
+            channels=config.channels,
+            heads=config.heads,
+            num_layers=config.num_layers,
+            drop=config.dropout,
+            generator=generator,
+        )
+        self.head = GrowingHead(self.encoder.out_dim, config.head_init)
+
+    def forward(
+        self,
+        x: Features,
+        adjacency: Adjacency,
+        nodes: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Output:
+        """Runs the network on the whole graph and keeps the given nodes, all by default.
+
+        Args:
+            x: Features ``[n, d]``.
+            adjacency: The graph.
+            nodes: Nodes whose rows are wanted, ``[m]``.
+            generator: Draws dropout masks; None switches dropout off.
+        """
+        h, attention = self.encoder(x, adjacency, generator)
+        if nodes is not None:
+            h = h.index_select(0, nodes)
+        shown = dense_dropout(functional.relu(h), self.config.dropout, generator)
+        return Output(self.head(shown), h, attention)
+
+
+def build_model(
+    config: ModelConfig, in_dim: int, num_classes: int, generator: torch.Generator
+) -> NodeClassifier:
+    """Makes a fresh network with a head of ``num_classes`` rows, on the CPU."""
+    model = NodeClassifier(config, in_dim, generator)
+    model.head.grow(num_classes, generator)
+    return model

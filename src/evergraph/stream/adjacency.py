@@ -1,0 +1,129 @@
+"""Adjacency: who is whose neighbour, immutable, in the orders that kernels read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Adjacency:
+    """An undirected graph as directed edges sorted by (destination, source).
+
+    ``indptr`` is the CSR pointer by destination: the edges that arrive at node ``i`` are
+    ``indptr[i]:indptr[i + 1]``. Self-loops are absent unless the object came from
+    :attr:`with_self_loops`. Nothing is changed in place; :meth:`edit` returns a new one.
+    """
+
+    num_nodes: int
+    src: Tensor  # [E] int64
+    dst: Tensor  # [E] int64, non-decreasing
+    indptr: Tensor  # [n + 1] int64
+
+    @classmethod
+    def from_edges(cls, edges: Tensor, num_nodes: int) -> Adjacency:
+        """Sorts directed ``edges`` ``[2, E]`` (source, destination) into CSR order.
+
+        The edges must be clean: both directions present, no duplicates.
+        """
+        return cls._from_keys(torch.sort(edges[1] * num_nodes + edges[0]).values, num_nodes)
+
+    @classmethod
+    def _from_keys(cls, keys: Tensor, num_nodes: int) -> Adjacency:
+        dst = torch.div(keys, max(num_nodes, 1), rounding_mode="floor")
+        src = keys - dst * num_nodes
+        return cls(num_nodes, src, dst, _pointer(dst, num_nodes))
+
+    @property
+    def num_edges(self) -> int:
+        """Counts directed edges: twice the undirected ones when there are no loops."""
+        return self.src.numel()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the arrays live."""
+        return self.src.device
+
+    @cached_property
+    def degree(self) -> Tensor:
+        """Counts each node's neighbours, ``[n]``."""
+        return self.indptr[1:] - self.indptr[:-1]
+
+    @cached_property
+    def keys(self) -> Tensor:
+        """Encodes every edge as ``dst * n + src``, ascending, ``[E]``."""
+        return self.dst * self.num_nodes + self.src
+
+    @cached_property
+    def by_source(self) -> Tensor:
+        """Orders edge positions by (source, destination), ``[E]``."""
+        return torch.argsort(self.src, stable=True)
+
+    @cached_property
+    def source_indptr(self) -> Tensor:
+        """The CSR pointer over :attr:`by_source`, ``[n + 1]``."""
+        return _pointer(self.src, self.num_nodes)
+
+    @cached_property
+    def with_self_loops(self) -> Adjacency:
+        """The same graph with every node its own neighbour as well."""
+        nodes = torch.arange(self.num_nodes, device=self.device)
+        keys = torch.cat([self.keys, nodes * (self.num_nodes + 1)])
+        return Adjacency._from_keys(torch.sort(keys).values, self.num_nodes)
+
+    def has_edges(self, src: Tensor, dst: Tensor) -> Tensor:
+        """Tells for each pair whether it is an edge; shapes broadcast."""
+        wanted = dst * self.num_nodes + src
+        if self.num_edges == 0:
+            return torch.zeros_like(wanted, dtype=torch.bool)
+        at = torch.searchsorted(self.keys, wanted).clamp_(max=self.num_edges - 1)
+        return self.keys[at] == wanted
+
+    def edges_into(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """Lists the neighbours of the given nodes.
+
+        Returns ``(owner, neighbour)``: the position in ``nodes`` and the neighbouring node
+        of every edge, grouped by owner, each ``[sum of degrees]``.
+        """
+        counts = self.degree[nodes]
+        owner = torch.repeat_interleave(torch.arange(nodes.numel(), device=self.device), counts)
+        ends = torch.cumsum(counts, 0)
+        offset = torch.arange(owner.numel(), device=self.device) - (ends - counts)[owner]
+        return owner, self.src[self.indptr[nodes][owner] + offset]
+
+    def edit(self, add: Tensor, remove: Tensor) -> Adjacency:
+        """Returns a graph with undirected pairs added and removed, both ``[2, *]``.
+
+        Removal comes first: a pair in both lists ends up present. Adding an existing edge
+        or removing a missing one changes nothing; self-loops cannot be added.
+        """
+        n = self.num_nodes
+        keys = self.keys
+        if remove.numel():
+            keys = keys[~torch.isin(keys, _both_ways(remove, n))]
+        if add.numel():
+            add = add[:, add[0] != add[1]]
+            keys = torch.unique(torch.cat([keys, _both_ways(add, n)]))
+        return Adjacency._from_keys(keys, n)
+
+    def to(self, device: torch.device | str) -> Adjacency:
+        """Moves the graph to a device."""
+        if torch.device(device) == self.device:
+            return self
+        return Adjacency(
+            self.num_nodes, self.src.to(device), self.dst.to(device), self.indptr.to(device)
+        )
+
+
+def _both_ways(pairs: Tensor, num_nodes: int) -> Tensor:
+    return torch.cat([pairs[0] * num_nodes + pairs[1], pairs[1] * num_nodes + pairs[0]])
+
+
+def _pointer(index: Tensor, num_nodes: int) -> Tensor:
+    counts = torch.bincount(index, minlength=num_nodes)
+    indptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device=index.device)
+    torch.cumsum(counts, 0, out=indptr[1:])
+    return indptr

@@ -1,0 +1,221 @@
+"""TaskStream: a graph that grows task by task, and what a method may see of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from evergraph.errors import InputError
+from evergraph.rng import make_generator
+from evergraph.stream.adjacency import Adjacency
+from evergraph.stream.features import Features, normalise_rows, prefix_rows, take_rows
+from evergraph.stream.graph import Graph
+from evergraph.stream.protocol import Protocol
+from evergraph.stream.splits import choose_classes, split_nodes
+
+
+@dataclass(frozen=True)
+class LabelledNodes:
+    """Node ids with their labels, both ``[m]``."""
+
+    nodes: Tensor
+    labels: Tensor
+
+    def to(self, device: torch.device | str) -> LabelledNodes:
+        """Moves both to a device."""
+        return LabelledNodes(self.nodes.to(device), self.labels.to(device))
+
+
+@dataclass(frozen=True)
+class GraphView:
+    """All that a method may see at one task: nodes ``[0, n_t)`` and what is among them.
+
+    Labels of anything but the current training nodes are not in the object. ``grants``
+    holds what a method declared that it needs beyond that and was given.
+    """
+
+    task: int
+    features: Features  # [n_t, d]
+    adjacency: Adjacency
+    train_nodes: Tensor  # [m] int64
+    train_labels: Tensor  # [m] int64
+    num_classes: int  # classes seen so far are 0 .. num_classes - 1
+    new_classes: tuple[int, ...]
+    grants: Mapping[str, LabelledNodes] = field(default_factory=dict)
+
+    @property
+    def num_nodes(self) -> int:
+        """Counts the nodes seen so far."""
+        return self.adjacency.num_nodes
+
+    @property
+    def num_features(self) -> int:
+        """Counts feature columns."""
+        return self.features.shape[1]
+
+    @property
+    def granted_nodes(self) -> Tensor:
+        """Training nodes of earlier tasks, only for a method that was granted them."""
+        return self._grant("old_labels").nodes
+
+    @property
+    def granted_labels(self) -> Tensor:
+        """Labels of :attr:`granted_nodes`."""
+        return self._grant("old_labels").labels
+
+    @property
+    def validation(self) -> LabelledNodes:
+        """Validation nodes of this task, only for a method that was granted them."""
+        return self._grant("validation")
+
+    def _grant(self, need: str) -> LabelledNodes:
+        if need not in self.grants:
+            raise AttributeError(f"'{need}' was not granted: the method does not declare it")
+        return self.grants[need]
+
+    def to(self, device: torch.device | str) -> GraphView:
+        """Moves everything to a device."""
+        return GraphView(
+            self.task,
+            self.features.to(device),
+            self.adjacency.to(device),
+            self.train_nodes.to(device),
+            self.train_labels.to(device),
+            self.num_classes,
+            self.new_classes,
+            {need: nodes.to(device) for need, nodes in self.grants.items()},
+        )
+
+
+@dataclass(frozen=True)
+class Task:
+    """One step of the stream: its classes and the split of its nodes."""
+
+    index: int
+    classes: tuple[int, ...]
+    num_nodes: int  # nodes seen once this task has come
+    num_edges: int  # undirected edges seen once this task has come
+    train_nodes: Tensor
+    validation_nodes: Tensor
+    test_nodes: Tensor
+
+
+class TaskStream:
+    """Turns a graph into tasks under a protocol.
+
+    Nodes are ordered by (task, original id) and edges by the arrival of their later end,
+    so that all that is seen at task ``t`` is a prefix of every array. Classes are numbered
+    in order of arrival.
+
+    Args:
+        graph: The whole graph.
+        protocol: Classes, order and split.
+        seed: Draws the split unless the protocol fixes ``split_seed``.
+    """
+
+    def __init__(self, graph: Graph, protocol: Protocol, seed: int = 0) -> None:
+        self.graph_name = graph.name
+        self.fingerprint = graph.fingerprint
+        self.protocol = protocol
+        kept = choose_classes(graph, protocol)  # original labels, in order of arrival
+        self.class_names = tuple(graph.class_names[label] for label in kept)
+        arrival = torch.full((len(graph.class_names),), -1)
+        arrival[torch.tensor(kept)] = torch.arange(len(kept))
+        labels = arrival[graph.y]
+        per_task = protocol.classes_per_task
+        # A stable sort by task keeps the original ids ascending inside a task.
+        task_of = torch.where(labels >= 0, labels // per_task, len(kept))
+        order = torch.argsort(task_of, stable=True)[: int((labels >= 0).sum())]
+        self.original_ids = order
+        self.labels = labels[order]
+        features = take_rows(graph.x, order)
+        self.features = normalise_rows(features) if protocol.features == "row-sum" else features
+        self.edges = _order_edges(graph, order)
+        self.tasks = self._make_tasks(kept, order, seed)
+
+    @property
+    def num_tasks(self) -> int:
+        """Counts the tasks, ``T``."""
+        return len(self.tasks)
+
+    @property
+    def num_classes(self) -> int:
+        """Counts the classes of all tasks."""
+        return len(self.class_names)
+
+    def view(self, index: int, needs: frozenset[str] = frozenset()) -> GraphView:
+        """Returns what a method with the given needs sees at task ``index``."""
+        task = self.tasks[index]
+        edges = self.edges[:, : task.num_edges]
+        both = torch.cat([edges, edges.flip(0)], dim=1)
+        grants = {}
+        if "old_labels" in needs:
+            old = [earlier.train_nodes for earlier in self.tasks[:index]]
+            nodes = torch.cat(old) if old else torch.empty(0, dtype=torch.int64)
+            grants["old_labels"] = self._labelled(nodes)
+        if "validation" in needs:
+            grants["validation"] = self._labelled(task.validation_nodes)
+        return GraphView(
+            task=index,
+            features=prefix_rows(self.features, task.num_nodes),
+            adjacency=Adjacency.from_edges(both, task.num_nodes),
+            train_nodes=task.train_nodes,
+            train_labels=self.labels[task.train_nodes],
+            num_classes=task.classes[-1] + 1,
+            new_classes=task.classes,
+            grants=grants,
+        )
+
+    def evaluation(self, index: int) -> LabelledNodes:
+        """Returns the nodes that task ``index`` is judged on; never shown to a method."""
+        task = self.tasks[index]
+        if self.protocol.evaluate == "validation":
+            return self._labelled(task.validation_nodes)
+        return self._labelled(task.test_nodes)
+
+    def _labelled(self, nodes: Tensor) -> LabelledNodes:
+        return LabelledNodes(nodes, self.labels[nodes])
+
+    def _make_tasks(self, kept: list[int], order: Tensor, seed: int) -> tuple[Task, ...]:
+        num_classes, per_task = len(kept), self.protocol.classes_per_task
+        fixed = self.protocol.split_seed
+        generator = make_generator(seed if fixed is None else fixed, "split")
+        split = split_nodes(self.labels, order, kept, self.protocol, generator)
+        for label, name in enumerate(self.class_names):
+            count = int((self.labels[split.train] == label).sum())
+            if count < 2:
+                raise InputError(
+                    f"Expected class '{name}' of '{self.graph_name}' to have at least 2 training "
+                    f"nodes (got {count}); add nodes, drop the class with min_class_size, or "
+                    "lower test_share."
+                )
+        task_of = self.labels // per_task
+        later_end = self.edges.max(dim=0).values
+        tasks = []
+        for index, first in enumerate(range(0, num_classes, per_task)):
+            num_nodes = int((task_of <= index).sum())
+            parts = (part[task_of[part] == index] for part in split)
+            tasks.append(
+                Task(
+                    index,
+                    tuple(range(first, min(first + per_task, num_classes))),
+                    num_nodes,
+                    int((later_end < num_nodes).sum()),
+                    *parts,
+                )
+            )
+        return tuple(tasks)
+
+
+def _order_edges(graph: Graph, order: Tensor) -> Tensor:
+    """Renames edge ends to stream order and sorts by arrival of the later end."""
+    position = torch.full((graph.num_nodes,), -1)
+    position[order] = torch.arange(order.numel())
+    ends = position[graph.edges]
+    ends = ends[:, (ends >= 0).all(dim=0)]
+    first, second = ends.min(dim=0).values, ends.max(dim=0).values
+    by_arrival = torch.argsort(second * order.numel() + first)
+    return torch.stack([first[by_arrival], second[by_arrival]])

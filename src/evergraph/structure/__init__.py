@@ -1,0 +1,25 @@
+"""Structure learning: link predictor, candidates, refinement of the buffer's neighbourhood."""
+
+from evergraph.structure.candidates import nearest_nodes
+from evergraph.structure.config import StructureConfig
+from evergraph.structure.link_predictor import (
+    LinkRandomness,
+    link_loss,
+    link_scores,
+    sample_non_edges,
+    train_link_predictor,
+)
+from evergraph.structure.refinement import Refinement, refine, unique_pairs
+
+__all__ = [
+    "LinkRandomness",
+    "Refinement",
+    "StructureConfig",
+    "link_loss",
+    "link_scores",
+    "nearest_nodes",
+    "refine",
+    "sample_non_edges",
+    "train_link_predictor",
+    "unique_pairs",
+]

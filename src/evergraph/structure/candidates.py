@@ -1,0 +1,34 @@
+"""Candidates: the nodes that a replayed node may be connected to (Eq. 9)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from evergraph.memory.distances import BLOCK_ENTRIES
+
+
+def nearest_nodes(h: Tensor, nodes: Tensor, count: int, among: Tensor | None = None) -> Tensor:
+    """Finds for each of ``nodes`` the ``count`` nearest other nodes by ``h`` (Eq. 9).
+
+    Args:
+        h: Embeddings of all nodes seen, ``[n, d]``.
+        nodes: Replayed nodes, ``[b]``.
+        count: K; capped at the number of other nodes.
+        among: Nodes that may be found, all by default, ``[m]``.
+
+    Returns:
+        Node ids, nearest first, ``[b, min(count, others)]``. Distances are computed in
+        blocks, so that memory does not grow with ``b × n``.
+    """
+    pool = torch.arange(h.shape[0], device=h.device) if among is None else among
+    count = min(count, max(pool.numel() - 1, 0))
+    if count == 0 or nodes.numel() == 0:
+        return torch.empty(nodes.numel(), 0, dtype=torch.int64, device=h.device)
+    targets = h if among is None else h[among]
+    found = []
+    for rows in torch.split(nodes, max(1, BLOCK_ENTRIES // pool.numel())):
+        distance = torch.cdist(h[rows], targets)
+        distance.masked_fill_(rows[:, None] == pool[None, :], torch.inf)
+        found.append(pool[distance.topk(count, largest=False).indices])
+    return torch.cat(found)

@@ -1,0 +1,112 @@
+"""Structure inference: edges of replayed nodes are added and deleted (Eq. 8 and 10)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from evergraph.memory.distances import BLOCK_ENTRIES
+from evergraph.stream.adjacency import Adjacency
+from evergraph.structure.config import StructureConfig
+from evergraph.structure.link_predictor import link_scores
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """What structure inference changed at one task; undirected pairs ``[2, *]``."""
+
+    added: Tensor
+    deleted: Tensor
+    num_refined: int  # replayed nodes that were looked at
+
+    def summary(self) -> dict[str, int]:
+        """Counts for the run's report."""
+        return {
+            "refined_nodes": self.num_refined,
+            "added_edges": self.added.shape[1],
+            "deleted_edges": self.deleted.shape[1],
+        }
+
+
+def refine(
+    adjacency: Adjacency,
+    nodes: Tensor,
+    candidates: Tensor | None,
+    z: Tensor,
+    config: StructureConfig,
+) -> tuple[Adjacency, Refinement]:
+    """Edits the neighbourhood of replayed nodes by link score.
+
+    Args:
+        adjacency: The task's own untouched graph.
+        nodes: Replayed nodes to refine, ``[b]``.
+        candidates: Candidates of each, ``[b, K]``; None considers all nodes seen.
+        z: Embeddings of the link predictor, ``[n, d]``.
+        config: τ, N and how each is used.
+
+    Returns:
+        The edited graph and what changed. Edges added are not candidates for deletion.
+    """
+    added = _additions(adjacency, nodes, candidates, z, config)
+    deleted = _deletions(adjacency, nodes, z, config)
+    change = Refinement(unique_pairs(added), unique_pairs(deleted), nodes.numel())
+    return adjacency.edit(add=change.added, remove=change.deleted), change
+
+
+def _additions(
+    adjacency: Adjacency,
+    nodes: Tensor,
+    candidates: Tensor | None,
+    z: Tensor,
+    config: StructureConfig,
+) -> Tensor:
+    """Chooses the pairs to connect (Eq. 8), never an existing edge (decision 0009)."""
+    width = adjacency.num_nodes if candidates is None else candidates.shape[1]
+    everyone = torch.arange(adjacency.num_nodes, device=adjacency.device)
+    # A block of rows costs width × d numbers each.
+    step = max(1, BLOCK_ENTRIES // max(width * z.shape[1], 1))
+    chosen = [torch.empty(2, 0, dtype=torch.int64, device=adjacency.device)]
+    for begin in range(0, nodes.numel(), step):
+        rows = nodes[begin : begin + step]
+        options = (
+            everyone.expand(rows.numel(), -1)
+            if candidates is None
+            else candidates[begin : begin + step]
+        )
+        owner = rows[:, None].expand_as(options)
+        scores = link_scores(z[rows][:, None, :], z[options])
+        taken = (owner == options) | adjacency.has_edges(options, owner)
+        scores = scores.masked_fill(taken, -1.0)
+        if config.addition == "threshold":
+            keep = scores > config.tau
+        else:
+            best = scores.topk(min(config.num_neighbors, options.shape[1]), dim=1).indices
+            keep = torch.zeros_like(taken).scatter_(1, best, True) & ~taken
+        chosen.append(torch.stack([owner[keep], options[keep]]))
+    return torch.cat(chosen, dim=1)
+
+
+def _deletions(adjacency: Adjacency, nodes: Tensor, z: Tensor, config: StructureConfig) -> Tensor:
+    """Chooses the original edges to delete (Eq. 10)."""
+    owner, neighbour = adjacency.edges_into(nodes)
+    scores = link_scores(z[nodes[owner]], z[neighbour])
+    if config.deletion == "threshold":
+        drop = scores <= config.tau
+    else:
+        # Rank the edges of each owner by score: sort by score, then stably by owner.
+        by_score = torch.argsort(scores, stable=True)
+        order = by_score[torch.argsort(owner[by_score], stable=True)]
+        degree = adjacency.degree[nodes]
+        first = (torch.cumsum(degree, 0) - degree)[owner[order]]
+        rank = torch.arange(order.numel(), device=order.device) - first
+        drop = torch.zeros_like(scores, dtype=torch.bool)
+        drop[order[rank < config.num_neighbors]] = True
+    return torch.stack([nodes[owner[drop]], neighbour[drop]])
+
+
+def unique_pairs(pairs: Tensor) -> Tensor:
+    """Keeps each undirected pair once, smaller end first, sorted."""
+    ordered = torch.stack([pairs.min(dim=0).values, pairs.max(dim=0).values])
+    return torch.unique(ordered, dim=1) if ordered.shape[1] else ordered

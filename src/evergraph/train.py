@@ -1,0 +1,117 @@
+"""The one training loop: task by task, it yields what happens and keeps evaluation apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from evergraph.errors import InputError
+from evergraph.events import Epoch, Event, TaskDone, TaskStarted
+from evergraph.methods import NEEDS, Method, TaskContext, TrainConfig
+from evergraph.nn import ModelConfig, NodeClassifier
+from evergraph.stream import TaskStream
+
+
+@dataclass
+class Learner:
+    """What lives from task to task: the method, its network, and the next task."""
+
+    method: Method[Any]
+    model: NodeClassifier | None = None
+    next_task: int = 0
+    context: TaskContext | None = field(default=None, repr=False)  # of the task just done
+
+
+def train(
+    learner: Learner,
+    stream: TaskStream,
+    model_config: ModelConfig,
+    training: TrainConfig,
+    *,
+    seed: int,
+    device: torch.device | str = "cpu",
+) -> Iterator[Event]:
+    """Learns the tasks from ``learner.next_task`` on, yielding events.
+
+    After a :class:`TaskDone` the learner is complete: what was saved then and restored
+    continues to the same bits.
+    """
+    needs = check_needs(learner.method)
+    for task in range(learner.next_task, stream.num_tasks):
+        view = stream.view(task, needs).to(device)
+        ctx = TaskContext(
+            view,
+            model=learner.model,
+            model_config=model_config,
+            training=training,
+            seed=seed,
+            final=task == stream.num_tasks - 1,
+            descend=descend,
+        )
+        yield TaskStarted(
+            task, stream.num_tasks, view.num_nodes, view.adjacency.num_edges // 2, view.new_classes
+        )
+        method = learner.method
+        method.begin_task(ctx)
+        yield from method.fit_task(ctx)
+        method.end_task(ctx)
+        with ctx.stage("evaluate"):
+            logits = method.predict_logits(ctx)
+            rows = evaluate(logits, stream, task)
+        learner.model, learner.next_task, learner.context = ctx.model, task + 1, ctx
+        yield TaskDone(task, *rows, dict(ctx.seconds), method.memory_bytes(), method.report())
+
+
+def descend(method: Method[Any], ctx: TaskContext) -> Iterator[Epoch]:
+    """Gradient descent on a method's loss: the loop that all but closed forms go through."""
+    assert ctx.model is not None
+    assert ctx.optimizer is not None
+    with ctx.stage("classify"):
+        for epoch in range(ctx.training.epochs):
+            ctx.model.train()
+            loss = method.loss(ctx)
+            ctx.optimizer.zero_grad()
+            torch.autograd.backward(loss)
+            method.after_backward(ctx)
+            ctx.optimizer.step()
+            yield Epoch(ctx.view.task, "classify", epoch, ctx.training.epochs, loss.detach())
+
+
+def evaluate(
+    logits: Tensor, stream: TaskStream, task: int
+) -> tuple[list[float], list[float], list[float]]:
+    """Measures accuracy on every task seen, in percent.
+
+    Returns the row of the accuracy matrix, the same with the task known (argmax within its
+    classes), and the accuracy per class seen. A task without nodes to judge counts as 0.
+    """
+    row, row_task_incremental, class_row = [], [], []
+    for seen in range(task + 1):
+        judged = stream.evaluation(seen)
+        classes = stream.tasks[seen].classes
+        shown = logits[judged.nodes.to(logits.device)].cpu()
+        right = shown.argmax(dim=1) == judged.labels
+        within = shown[:, classes[0] : classes[-1] + 1].argmax(dim=1) + classes[0]
+        row.append(_percent(right))
+        row_task_incremental.append(_percent(within == judged.labels))
+        class_row += [_percent(right[judged.labels == label]) for label in classes]
+    return row, row_task_incremental, class_row
+
+
+def check_needs(method: Method[Any]) -> frozenset[str]:
+    """Returns what the method declares to need, refusing what nobody can grant."""
+    unknown = sorted(method.needs - NEEDS)
+    if unknown:
+        raise InputError(
+            f"Expected 'needs' among {', '.join(sorted(NEEDS))} (got '{unknown[0]}'); "
+            f"correct the declaration of {type(method).__name__}."
+        )
+    return method.needs
+
+
+def _percent(right: Tensor) -> float:
+    return 100.0 * int(right.sum()) / max(right.numel(), 1)
