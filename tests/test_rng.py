@@ -19,7 +19,7 @@ def draw(seed: int, *purpose: str | int) -> list[int]:
 
 
 def test_derive_seed_is_the_hash_of_seed_and_purpose():
-    digest = hashlib.sha256(b"7/split").hexdigest()
+    digest = hashlib.sha256(b"(7, 'split')").hexdigest()
     assert derive_seed(7, "split") == int(digest[:16], 16) // 2
 
 

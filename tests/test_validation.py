@@ -46,8 +46,8 @@ def sentence(cls: type[Config], **values: object) -> str:
         ({"share": 1}, "Expected 'share' in (0, 1) (got 1)"),
         ({"dropout": 1.0}, "Expected 'dropout' in [0, 1) (got 1.0)"),
         ({"lr": 0}, "Expected 'lr' above 0 (got 0)"),
-        ({"num_neighbors": -1}, "Expected 'num_neighbors' an integer of at least 0 (got -1)"),
-        ({"ceiling": 10}, "Expected 'ceiling' an integer of at most 9 (got 10)"),
+        ({"num_neighbors": -1}, "Expected 'num_neighbors' as an integer of at least 0 (got -1)"),
+        ({"ceiling": 10}, "Expected 'ceiling' as an integer of at most 9 (got 10)"),
         ({"below": 2}, "Expected 'below' below 2 (got 2)"),
     ],
 )
@@ -59,8 +59,8 @@ def test_parse_out_of_range_states_the_interval_and_the_value(values, expected):
     ("values", "expected"),
     [
         ({"tau": "high"}, "Expected 'tau' in [0, 1] (got 'high')"),
-        ({"num_neighbors": 2.5}, "Expected 'num_neighbors' an integer of at least 0 (got 2.5)"),
-        ({"num_neighbors": None}, "Expected 'num_neighbors' an integer of at least 0 (got None)"),
+        ({"num_neighbors": 2.5}, "Expected 'num_neighbors' as an integer of at least 0 (got 2.5)"),
+        ({"num_neighbors": None}, "Expected 'num_neighbors' as an integer of at least 0 (got None)"),
         ({"kind": "cos"}, "Expected 'kind' to be 'cosine' or 'dot' (got 'cos')"),
         ({"scale": []}, "Expected 'scale' to be a valid number (got [])"),
     ],
@@ -71,7 +71,7 @@ def test_parse_wrong_type_states_what_is_expected(values, expected):
 
 def test_parse_wrong_entry_of_a_tuple_names_the_field():
     text = sentence(Example, flags=[True, "perhaps"])
-    assert text.startswith("Expected 'flags' to be a valid boolean")
+    assert text.startswith("Expected 'flags[1]' to be a valid boolean")
     assert "(got 'perhaps')" in text
 
 

@@ -9,8 +9,8 @@ import torch
 
 def derive_seed(seed: int, *purpose: str | int) -> int:
     """Hashes a seed and a purpose into an independent 63-bit seed."""
-    text = "/".join(str(part) for part in (seed, *purpose))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+    digest = hashlib.sha256(repr((seed, *purpose)).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
 
 
 def make_generator(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import annotated_types
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic.fields import FieldInfo
 
 from evergraph.errors import InputError, unknown_name
 
@@ -30,29 +30,54 @@ def parse(cls: type[ConfigT], values: Mapping[str, Any]) -> ConfigT:
 
 
 def _sentence(cls: type[BaseModel], error: ValidationError) -> InputError:
-    first = error.errors(include_url=False)[0]
-    path = [str(part) for part in first["loc"]]
-    key = path[-1] if path else cls.__name__
+    # A value that fits no branch of a union gives one failure per branch; the deepest one
+    # points at the entry that is wrong.
+    first = max(error.errors(include_url=False), key=lambda failure: len(failure["loc"]))
     if first["type"] == "extra_forbidden":
-        return unknown_name("key", key, cls.model_fields)
+        return unknown_name("key", str(first["loc"][-1]), cls.model_fields)
+    path = [part for part in first["loc"] if not _is_branch(part)]
+    key = str(path[-1]) if path else cls.__name__
     if first["type"] == "value_error":
         return InputError(str(first["ctx"]["error"]))
-    top = path[0] if path else ""
-    field = cls.model_fields.get(top)
-    shown = next((part for part in reversed(path) if part in cls.model_fields), top or key)
     if first["type"] == "missing":
         return InputError(f"Expected a value for '{key}' (got none); add it.")
-    expected = _range(field) if field is not None and len(path) == 1 else None
+    shown = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    field = cls.model_fields.get(str(path[0])) if len(path) == 1 else None
+    expected = _describe(field.annotation, field.metadata) if field is not None else None
     what = expected or _first_lower(str(first["msg"]))
-    return InputError(f"Expected '{shown}' {what} (got {first['input']!r}); change its value.")
+    return InputError(
+        f"Expected '{shown.lstrip('.')}' {what} (got {first['input']!r}); change its value."
+    )
 
 
-def _range(field: FieldInfo) -> str | None:
-    """Describes a numeric field's bounds as an interval, if it has any."""
+def _is_branch(part: int | str) -> bool:
+    """Tells pydantic's names of union branches from real keys."""
+    return isinstance(part, str) and (
+        "[" in part or part in {"float", "int", "str", "bool", "constrained-float"}
+    )
+
+
+def _describe(annotation: Any, metadata: list[Any]) -> str | None:
+    """Says what a field takes: an interval, a choice, or either of several."""
+    if get_origin(annotation) is Literal:
+        return "to be " + " or ".join(repr(choice) for choice in get_args(annotation))
+    if get_origin(annotation) in {Union, UnionType}:
+        parts = [_describe(part, metadata) for part in get_args(annotation) if part is not NoneType]
+        known = [part for part in parts if part]
+        return ", or ".join(known) if known else None
+    if get_origin(annotation) is Annotated:
+        inner, *extra = get_args(annotation)
+        flat = [item for part in extra for item in getattr(part, "metadata", [part])]
+        return _describe(inner, flat)
+    return _interval(annotation, metadata)
+
+
+def _interval(annotation: Any, metadata: list[Any]) -> str | None:
+    """Describes numeric bounds, if there are any."""
     low: Any = None
     high: Any = None
     open_low = open_high = False
-    for item in field.metadata:
+    for item in metadata:
         if isinstance(item, annotated_types.Ge):
             low = item.ge
         elif isinstance(item, annotated_types.Gt):
@@ -61,7 +86,7 @@ def _range(field: FieldInfo) -> str | None:
             high = item.le
         elif isinstance(item, annotated_types.Lt):
             high, open_high = item.lt, True
-    kind = "an integer " if field.annotation is int else ""
+    kind = "as an integer " if annotation is int else ""
     if low is not None and high is not None:
         return f"{kind}in {'(' if open_low else '['}{low}, {high}{')' if open_high else ']'}"
     if low is not None:

@@ -134,12 +134,12 @@ def test_protocol_accepts_every_order(order):
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ({"classes_per_task": 0}, "Expected 'classes_per_task' an integer of at least 1 (got 0)"),
-        ({"test_share": 1.5}, "Expected 'test_share' to be less than 1 (got 1.5)"),
-        ({"test_share": 0}, "Expected 'test_share' to be greater than 0 (got 0)"),
+        ({"classes_per_task": 0}, "Expected 'classes_per_task' as an integer of at least 1 (got 0)"),
+        ({"test_share": 1.5}, "Expected 'test_share' in (0, 1) (got 1.5)"),
+        ({"test_share": 0}, "Expected 'test_share' in (0, 1) (got 0)"),
         ({"validation_fraction": 0.6}, "Expected 'validation_fraction' in [0, 0.5] (got 0.6)"),
-        ({"split_seed": -1}, "Expected 'split_seed' of at least 0 (got -1)"),
-        ({"max_classes": 0}, "Expected 'max_classes' of at least 1 (got 0)"),
+        ({"split_seed": -1}, "Expected 'split_seed' as an integer of at least 0 (got -1)"),
+        ({"max_classes": 0}, "Expected 'max_classes' as an integer of at least 1 (got 0)"),
         ({"evaluate": "train"}, "Expected 'evaluate' to be 'test' or 'validation' (got 'train')"),
         ({"features": "l2"}, "Expected 'features' to be 'row-sum' or 'none' (got 'l2')"),
     ],
@@ -155,7 +155,7 @@ def test_protocol_refuses_one_share_out_of_range_by_its_own_value():
     with pytest.raises(InputError) as caught:
         parse(Protocol, {"test_share": [0.3, 1.5, 0.2]})
     assert str(caught.value) == (
-        "Expected 'test_share' to be less than 1 (got 1.5); change its value."
+        "Expected 'test_share[1]' to be less than 1 (got 1.5); change its value."
     )
 
 

@@ -140,6 +140,7 @@ def dropout(features: Features, p: float, generator: torch.Generator | None) -> 
     if generator is None or p == 0:
         return features
     if isinstance(features, SparseRows):
+        _ = features.by_column  # derived once here, then shared by every masked copy
         # Entries that are zero stay zero, so only stored values need a mask.
         return features.with_values(_drop(features.values, p, generator))
     return _drop(features, p, generator)

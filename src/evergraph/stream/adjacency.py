@@ -72,7 +72,7 @@ class Adjacency:
         """The same graph with every node its own neighbour as well."""
         nodes = torch.arange(self.num_nodes, device=self.device)
         keys = torch.cat([self.keys, nodes * (self.num_nodes + 1)])
-        return Adjacency._from_keys(torch.sort(keys).values, self.num_nodes)
+        return Adjacency._from_keys(torch.unique(keys), self.num_nodes)
 
     def has_edges(self, src: Tensor, dst: Tensor) -> Tensor:
         """Tells for each pair whether it is an edge; shapes broadcast."""

@@ -66,7 +66,8 @@ class SparseRows:
     def with_values(self, values: Tensor) -> SparseRows:
         """Returns the same pattern holding other values; what was derived of it is shared."""
         other = SparseRows(values, self.indices, self.indptr, self.num_columns)
-        other.__dict__["by_column"] = self.by_column
+        if "by_column" in self.__dict__:
+            other.__dict__["by_column"] = self.by_column
         return other
 
     def to(self, device: torch.device | str) -> SparseRows:

@@ -37,7 +37,9 @@ class Graph:
         class_names: tuple[str, ...] | None = None,
     ) -> Graph:
         """Cleans and validates; raises :class:`InputError` naming what is wrong."""
+        x = x.to(torch.float32) if isinstance(x, Tensor) else x.with_values(x.values.float())
         n = x.shape[0]
+        y = y.flatten()  # OGB stores a column
         if y.numel() != n:
             raise InputError(
                 f"Expected 'y' with one label per node, {n} (got {y.numel()}); "
@@ -93,6 +95,7 @@ class Graph:
     def fingerprint(self) -> str:
         """Hashes the contents: two graphs with the same hash give the same stream."""
         digest = hashlib.sha256("\0".join(self.class_names).encode())
+        digest.update(str(tuple(self.x.shape)).encode())
         parts = [self.edges, self.y]
         if isinstance(self.x, SparseRows):
             parts += [self.x.values, self.x.indices, self.x.indptr]

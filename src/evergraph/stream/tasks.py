@@ -197,7 +197,13 @@ class TaskStream:
         tasks = []
         for index, first in enumerate(range(0, num_classes, per_task)):
             num_nodes = int((task_of <= index).sum())
-            parts = (part[task_of[part] == index] for part in split)
+            parts = [part[task_of[part] == index] for part in split]
+            if not parts[1 if self.protocol.evaluate == "validation" else 2].numel():
+                raise InputError(
+                    f"Expected task {index} of '{self.graph_name}' to have a "
+                    f"{self.protocol.evaluate} node (got 0); raise test_share or "
+                    "classes_per_task."
+                )
             tasks.append(
                 Task(
                     index,

@@ -28,9 +28,8 @@ CLASSES = "ogbn_arxiv/mapping/labelidx2arxivcategeory.csv.gz"
 def load_arxiv(root: Path) -> Graph:
     """Reads the raw files, after a download through ``ogb`` if there are none."""
     if download.find_file(root, EDGES) is None:
-        wanted = {f"arxiv/{path.partition('/')[2]}": path for path in (EDGES, FEATURES, LABELS)}
-        wanted[f"arxiv/{CLASSES.partition('/')[2]}?"] = CLASSES
-        download.obtain(NAME, root, wanted)
+        wanted = (EDGES, FEATURES, LABELS, CLASSES)
+        download.obtain(NAME, root, {f"arxiv/{path.partition('/')[2]}": path for path in wanted})
     edges, features, labels = (_existing(root, path) for path in (EDGES, FEATURES, LABELS))
     classes = download.find_file(root, CLASSES)
     y = read_table(labels, np.int64)

@@ -68,7 +68,7 @@ def obtain(dataset: str, root: Path, members: Mapping[str, str] | str) -> None:
         dataset: A name that :func:`fetch` knows.
         root: The data root.
         members: Where each wanted member of the archive goes, relative to ``root``; or
-            where the downloaded file itself goes. A member ending in ``?`` may be absent.
+            where the downloaded file itself goes.
 
     Raises:
         InputError: With the ways out, if the download fails.
@@ -94,19 +94,18 @@ def obtain(dataset: str, root: Path, members: Mapping[str, str] | str) -> None:
 
 def _place(archive: Path, root: Path, members: Mapping[str, str] | str) -> None:
     # Every source is a zip (an npz is one); this also catches a download cut short.
+    if not zipfile.is_zipfile(archive):
+        raise zipfile.BadZipFile("what came is incomplete or another file")
+    if isinstance(members, str):
+        _move(archive, root / members)
+        return
     with zipfile.ZipFile(archive) as opened:
-        names = set(opened.namelist())
-        if isinstance(members, str):
-            _move(archive, root / members)
-            return
-        for member, target in members.items():
-            name = member.removesuffix("?")
-            if name not in names and member.endswith("?"):
-                continue
-            whole = archive.with_name("member")
-            with opened.open(name) as source, whole.open("wb") as sink:
+        for number, member in enumerate(members):
+            whole = archive.with_name(f"member-{number}")
+            with opened.open(member) as source, whole.open("wb") as sink:
                 shutil.copyfileobj(source, sink, 1 << 20)
-            _move(whole, root / target)
+    for number, target in enumerate(members.values()):
+        _move(archive.with_name(f"member-{number}"), root / target)
 
 
 def _move(source: Path, target: Path) -> None:

@@ -92,7 +92,8 @@ def dense_features(path: Path, x: Array, key: str = "x") -> torch.Tensor:
             f"Expected '{key}' of '{path}' of shape [n, d] with d in [1, {MAX_COLUMNS}] "
             f"(got {list(x.shape)}); store one row of features per node."
         )
-    return torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
+    with np.errstate(over="ignore"):  # Graph.build refuses the infinities
+        return torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
 
 
 def sparse_features(path: Path, arrays: dict[str, Array], prefix: str) -> SparseRows:
@@ -107,7 +108,15 @@ def sparse_features(path: Path, arrays: dict[str, Array], prefix: str) -> Sparse
             f"(got shapes {list(data.shape)} and {list(indices.shape)}); correct them."
         )
     num_columns = check_csr(path, prefix, indices, indptr, shape)
-    return from_scipy_parts(data, indices, indptr, num_columns)
+    # Columns ascending in each row, so that one graph has one fingerprint in every file.
+    pointer = indptr.astype(np.int64)
+    rows = np.repeat(np.arange(pointer.size - 1), pointer[1:] - pointer[:-1])
+    keys = rows * num_columns + indices.astype(np.int64)
+    if bool((keys[1:] < keys[:-1]).any()):
+        order = np.argsort(keys, kind="stable")
+        data, indices = data[order], indices[order]
+    with np.errstate(over="ignore"):  # Graph.build refuses the infinities
+        return from_scipy_parts(data, indices, indptr, num_columns)
 
 
 def check_csr(path: Path, prefix: str, indices: Array, indptr: Array, shape: Array) -> int:
@@ -124,6 +133,11 @@ def check_csr(path: Path, prefix: str, indices: Array, indptr: Array, shape: Arr
         raise InputError(
             f"Expected '{prefix}indptr' of '{path}' with {rows + 1} entries, rows plus one "
             f"(got shape {list(indptr.shape)}); correct it or '{prefix}shape'."
+        )
+    if indices.ndim != 1:
+        raise InputError(
+            f"Expected '{prefix}indices' of '{path}' in one dimension (got shape "
+            f"{list(indices.shape)}); flatten it."
         )
     pointer = indptr.astype(np.int64, copy=False)
     if pointer[0] != 0 or pointer[-1] != indices.size or bool((np.diff(pointer) < 0).any()):
