@@ -1,0 +1,49 @@
+"""The command ``evergraph``: thin, it parses words, calls the library and prints."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from evergraph.cli.grids import compare
+from evergraph.cli.listings import datasets, methods
+from evergraph.cli.runs import resume, run
+from evergraph.errors import InputError
+
+app = typer.Typer(
+    name="evergraph",
+    help="Keep a graph neural network up to date as its graph grows, without forgetting.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for command in (run, compare, resume, datasets, methods):
+    app.command()(command)
+
+# Typer's base of all wrong-usage errors, wherever its release keeps it.
+USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
+
+
+def main() -> None:
+    """Runs the command: exit code 2 and one sentence for bad input, 130 for Ctrl-C."""
+    try:
+        code = app(standalone_mode=False)
+    except InputError as error:
+        sys.exit(fail(str(error), 2))
+    except USAGE_ERROR as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error)
+            sys.exit(2)
+        message = getattr(error, "format_message", error.__str__)()
+        sys.exit(fail(f"{message} Try 'evergraph --help'.", 2))
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(fail("Interrupted: what was finished is kept; the same command continues.", 130))
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def fail(sentence: str, code: int) -> int:
+    """Prints one sentence to standard error and returns the exit code."""
+    print(f"evergraph: {sentence}", file=sys.stderr)
+    return code

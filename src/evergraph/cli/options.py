@@ -1,0 +1,71 @@
+"""Options that several commands share, and how they become settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from evergraph.errors import InputError
+from evergraph.experiments.config import load_mapping, parse_settings
+
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="A setting, key=value; repeat for more.", show_default=False),
+]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", help="A YAML file of settings, key: value.")
+]
+SelectorOption = Annotated[str | None, typer.Option(help="Which nodes are replayed.")]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+DataRootOption = Annotated[
+    Path | None,
+    typer.Option(help="Folder with datasets.", envvar="EVERGRAPH_DATA", show_envvar=True),
+]
+ClassesOption = Annotated[int | None, typer.Option(help="Classes per task.")]
+SplitSeedOption = Annotated[int | None, typer.Option(help="Fix the split whatever the seed.")]
+OrderOption = Annotated[
+    str | None, typer.Option(help="Class order: label, alphabetical or random:SEED.")
+]
+EvaluateOption = Annotated[
+    str | None,
+    typer.Option(help="test, or validation: hold out 10 % of the training nodes to tune on."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
+
+
+def shared_settings(
+    sets: Sequence[str] | None,
+    config: Path | None,
+    *,
+    selector: str | None = None,
+    classes_per_task: int | None = None,
+    split_seed: int | None = None,
+    order: str | None = None,
+    evaluate: str | None = None,
+) -> dict[str, Any]:
+    """Joins a settings file, named options and ``--set``; the latter wins."""
+    settings: dict[str, Any] = {}
+    if config is not None:
+        try:
+            text = config.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            raise InputError(
+                f"Expected '--config' to name a readable file (got '{config}': {reason}); "
+                "check the path."
+            ) from None
+        settings |= load_mapping(text, str(config))
+    named = {
+        "selector": selector,
+        "classes_per_task": classes_per_task,
+        "split_seed": split_seed,
+        "order": order,
+        "evaluate": evaluate,
+    }
+    settings |= {key: value for key, value in named.items() if value is not None}
+    if evaluate == "validation":
+        settings.setdefault("validation_fraction", 0.1)
+    return settings | parse_settings(sets or [])

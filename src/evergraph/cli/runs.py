@@ -1,0 +1,91 @@
+"""``evergraph run`` and ``evergraph resume``: one run, from words to a folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from evergraph.cli import options
+from evergraph.cli.progress import RunProgress
+from evergraph.experiments.config import RunConfig, Variant, check_shared, resolve
+from evergraph.experiments.files import write_atomic
+from evergraph.experiments.grid import dataset_slug, slug
+from evergraph.experiments.runs import RunFolder, execute
+from evergraph.report import accuracy_matrix, run_scores
+
+
+def run(
+    dataset: Annotated[str, typer.Option(help="Name, or path to an npz file.")] = "cora",
+    method: Annotated[str, typer.Option(help="NAME[:key=value,...][@label].")] = "dslr",
+    seed: Annotated[int, typer.Option(help="Source of all randomness.")] = 0,
+    sets: options.SetOption = None,
+    config: options.ConfigOption = None,
+    output: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
+    selector: options.SelectorOption = None,
+    device: options.DeviceOption = "auto",
+    data_root: options.DataRootOption = None,
+    classes_per_task: options.ClassesOption = None,
+    split_seed: options.SplitSeedOption = None,
+    order: options.OrderOption = None,
+    evaluate: options.EvaluateOption = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Run one method on one dataset with one seed."""
+    shared = options.shared_settings(
+        sets,
+        config,
+        selector=selector,
+        classes_per_task=classes_per_task,
+        split_seed=split_seed,
+        order=order,
+        evaluate=evaluate,
+    )
+    variant = Variant.parse(method)
+    check_shared(shared, [variant.name])
+    resolved = resolve(Variant.parse(dataset), variant, seed, shared)
+    folder = output or default_folder(resolved)
+    carry_out(resolved, folder, device, data_root, as_json)
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(help="Folder of a run that was interrupted.")],
+    device: options.DeviceOption = "auto",
+    data_root: options.DataRootOption = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Continue a run after its last finished task."""
+    carry_out(RunFolder(folder).config(), folder, device, data_root, as_json)
+
+
+def carry_out(
+    config: RunConfig, folder: Path, device: str, data_root: Path | None, as_json: bool
+) -> None:
+    """Executes a configuration and prints what came of it."""
+    progress = RunProgress(Console(stderr=True), config)
+    with progress.running():
+        results = execute(config, folder, device=device, data_root=data_root, on_event=progress)
+    write_atomic(folder / "report.md", report_text(results).encode())
+    if as_json:
+        print(json.dumps(results, indent=2))
+        return
+    console = Console()
+    console.print(accuracy_matrix(results).rich())
+    console.print(run_scores(results).rich())
+    seconds = results["seconds"]["total"]
+    console.print(f"{seconds:.1f} s · {folder}/results.json · {folder}/report.md", markup=False)
+
+
+def report_text(results: dict[str, Any]) -> str:
+    """Writes a run's tables as Markdown."""
+    sheets = [run_scores(results), accuracy_matrix(results)]
+    return "\n\n".join(sheet.markdown() for sheet in sheets) + "\n"
+
+
+def default_folder(config: RunConfig) -> Path:
+    """Names a folder that no other configuration shares."""
+    name = f"{dataset_slug(config)}-{slug(config.label)}-seed-{config.seed}-{config.hash[:8]}"
+    return Path("runs") / name

@@ -1,0 +1,154 @@
+"""Diagnostics: what the buffer and its neighbourhood look like, computed outside the methods.
+
+Everything here may read labels that methods may not; nothing here flows back to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from evergraph.memory.distances import mean_pairwise_distance
+from evergraph.methods import TaskContext
+from evergraph.stream import Adjacency, TaskStream
+from evergraph.train import Learner
+
+
+class Diagnostics:
+    """Watches a run task by task and describes the buffer that the last task used.
+
+    Call :meth:`after_task` on every :class:`~evergraph.events.TaskDone`. Embeddings of a
+    class are those of the model that selected it, so they are kept from then on.
+    """
+
+    def __init__(self, stream: TaskStream) -> None:
+        self.stream = stream
+        self.chosen_by: dict[int, tuple[Tensor, Tensor]] = {}  # class → train nodes, their h
+        self.result: dict[str, Any] = {}
+
+    def after_task(self, learner: Learner) -> dict[str, dict[str, Tensor]]:
+        """Remembers the task's embeddings; after the last task, computes everything.
+
+        Returns what :meth:`restore` needs when the run continues after this task.
+        """
+        ctx = learner.context
+        assert ctx is not None
+        task = self.stream.tasks[ctx.view.task]
+        remembered: dict[str, dict[str, Tensor]] = {}
+        if ctx.model is not None and learner.method.buffer is not None and not ctx.final:
+            h = ctx.embed(ctx.view.train_nodes).cpu()
+            labels = self.stream.labels[task.train_nodes]
+            for label in task.classes:
+                rows = labels == label
+                remembered[str(label)] = {"nodes": task.train_nodes[rows], "h": h[rows]}
+        self.restore(remembered)
+        if ctx.final:
+            self.result = self._describe(learner, ctx)
+        return remembered
+
+    def restore(self, remembered: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Takes back what :meth:`after_task` returned."""
+        for label, part in remembered.items():
+            self.chosen_by[int(label)] = (part["nodes"].cpu(), part["h"].cpu())
+
+    def _describe(self, learner: Learner, ctx: TaskContext) -> dict[str, Any]:
+        logits = learner.method.predict_logits(ctx).cpu()
+        before, after = ctx.view.adjacency.to("cpu"), ctx.adjacency.to("cpu")
+        result: dict[str, Any] = {"degree_accuracy": self._accuracy_by_degree(logits, before)}
+        if ctx.model is not None:
+            spread = self._correct_diversity(ctx.embed().cpu(), logits)
+            result["correct_diversity"] = _with_mean(spread)
+        if learner.method.buffer is not None and self.chosen_by:
+            picks = {c: nodes.cpu() for c, nodes in learner.method.buffer.picks.items()}
+            result |= self._buffer(picks, before, after)
+        return result
+
+    def _buffer(
+        self, picks: Mapping[int, Tensor], before: Adjacency, after: Adjacency
+    ) -> dict[str, Any]:
+        """Describes the kept nodes: spread, distance from the centre, neighbours."""
+        diversity, centrality = {}, {}
+        for label, kept in picks.items():
+            if label not in self.chosen_by:
+                continue
+            train, h = self.chosen_by[label]
+            mine = h[torch.isin(train, kept)]
+            overall = mean_pairwise_distance(h)
+            diversity[label] = _ratio(mean_pairwise_distance(mine), overall)
+            to_centre = (mine - h.mean(dim=0)).norm(dim=1).mean()
+            centrality[label] = _ratio(to_centre, overall)
+        nodes = torch.cat(list(picks.values()))
+        homophily = {
+            name: {
+                label: float(node_homophily(graph, kept, self.stream.labels).mean())
+                for label, kept in picks.items()
+            }
+            for name, graph in (("before", before), ("after", after))
+        }
+        return {
+            "buffer_sizes": {str(label): kept.numel() for label, kept in picks.items()},
+            "buffer_diversity": _with_mean(diversity),
+            "distance_from_centre": _with_mean(centrality),
+            "buffer_homophily": {name: _with_mean(part) for name, part in homophily.items()},
+            "isolated_buffer_nodes": {
+                "before": int((before.degree[nodes] == 0).sum()),
+                "after": int((after.degree[nodes] == 0).sum()),
+            },
+            "buffer_degree": {
+                "before": float(before.degree[nodes].float().mean()),
+                "after": float(after.degree[nodes].float().mean()),
+            },
+        }
+
+    def _correct_diversity(self, h: Tensor, logits: Tensor) -> dict[int, float | None]:
+        """Compares how far correctly predicted test nodes lie from the centre with all.
+
+        Centre and distances are those of the final model, whose predictions are judged.
+        """
+        result: dict[int, float | None] = {}
+        for task in self.stream.tasks:
+            judged = self.stream.evaluation(task.index)
+            for label in task.classes:
+                train = task.train_nodes[self.stream.labels[task.train_nodes] == label]
+                nodes = judged.nodes[judged.labels == label]
+                distance = (h[nodes] - h[train].mean(dim=0)).norm(dim=1)
+                right = logits[nodes].argmax(dim=1) == label
+                mean = distance[right].mean() if bool(right.any()) else None
+                result[label] = None if mean is None else _ratio(mean, distance.mean())
+        return result
+
+    def _accuracy_by_degree(self, logits: Tensor, graph: Adjacency) -> dict[str, float | None]:
+        """Splits all test nodes at their median degree in the unedited final graph."""
+        judged = [self.stream.evaluation(task) for task in range(self.stream.num_tasks)]
+        nodes = torch.cat([part.nodes for part in judged])
+        labels = torch.cat([part.labels for part in judged])
+        right = (logits[nodes].argmax(dim=1) == labels).float()
+        degree = graph.degree[nodes]
+        low = degree <= degree.median()
+        return {
+            name: 100 * float(right[rows].mean()) if bool(rows.any()) else None
+            for name, rows in (("low", low), ("high", ~low))
+        }
+
+
+def node_homophily(graph: Adjacency, nodes: Tensor, labels: Tensor) -> Tensor:
+    """Computes the share of same-class neighbours of each node, 0 when it has none, ``[m]``."""
+    owner, neighbour = graph.edges_into(nodes)
+    same = (labels[nodes[owner]] == labels[neighbour]).double()
+    total = torch.zeros(nodes.numel(), dtype=torch.float64).index_add_(0, owner, same)
+    return total / graph.degree[nodes].clamp(min=1)
+
+
+def _ratio(part: Tensor, whole: Tensor) -> float | None:
+    return float(part / whole) if float(whole) > 0 else None
+
+
+def _with_mean(by_class: Mapping[int, float | None]) -> dict[str, Any]:
+    known = [value for value in by_class.values() if value is not None]
+    return {
+        "mean": sum(known) / len(known) if known else None,
+        "by_class": {str(label): value for label, value in by_class.items()},
+    }

@@ -1,0 +1,245 @@
+"""One run: from a configuration to a finished folder, resumable task by task."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from evergraph import __version__
+from evergraph.diagnostics import Diagnostics
+from evergraph.errors import InputError
+from evergraph.events import Event, TaskDone
+from evergraph.experiments.checkpoint import load_checkpoint, save_checkpoint
+from evergraph.experiments.config import SCHEMA_VERSION, RunConfig
+from evergraph.experiments.files import make_folder, read_json, write_atomic, write_json
+from evergraph.methods import make_method
+from evergraph.metrics import scores
+from evergraph.stream import TaskStream
+from evergraph.stream.datasets import load_graph
+from evergraph.train import Learner, train
+
+OnEvent = Callable[[Event], None]
+
+
+class RunFolder:
+    """The folder of one run: the unit of truth.
+
+    ``config.yaml`` · ``environment.json`` · ``events.jsonl`` · ``checkpoint/`` ·
+    ``results.json``, which exists only when the run is finished.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.results_file = path / "results.json"
+        self.checkpoint = path / "checkpoint"
+
+    def claim(self, config: RunConfig) -> dict[str, Any] | None:
+        """Takes the folder for a run; returns its results if it is finished already.
+
+        Refuses a folder that holds another run or other files.
+        """
+        held = self.path / "config.yaml"
+        if held.exists():
+            there = self.config()
+            if there.hash != config.hash:
+                raise InputError(
+                    f"Expected '--output' without another run (got '{self.path}', which holds "
+                    f"{there.method} on {there.dataset}, seed {there.seed}, with other settings); "
+                    "choose another folder."
+                )
+            return read_json(self.results_file) if self.results_file.exists() else None
+        if self.path.exists() and any(self.path.iterdir()):
+            raise InputError(
+                f"Expected '--output' to be a new or empty folder (got '{self.path}', which holds "
+                "other files); choose another folder."
+            )
+        make_folder(self.path)
+        write_atomic(held, config.to_yaml().encode())
+        return None
+
+    def config(self) -> RunConfig:
+        """Reads the run's configuration back."""
+        path = self.path / "config.yaml"
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            raise InputError(
+                f"Expected '{self.path}' to hold a run (got no readable config.yaml); "
+                "check the path."
+            ) from None
+        return RunConfig.from_yaml(text, str(path))
+
+
+def execute(
+    config: RunConfig,
+    path: Path,
+    *,
+    device: str = "cpu",
+    data_root: Path | None = None,
+    on_event: OnEvent | None = None,
+) -> dict[str, Any]:
+    """Runs a configuration in a folder, or continues it, and returns its results.
+
+    A finished run is not run again. A run that was killed continues after its last finished
+    task, to the same bits.
+    """
+    folder = RunFolder(path)
+    method = make_method(config.method, config.settings)
+    place = pick_device(device)
+    graph = load_graph(config.dataset, data_root, config.dataset_options or None)
+    stream = TaskStream(graph, config.protocol, config.seed)
+    check_buffer(config, stream)
+    finished = folder.claim(config)
+    if finished is not None:
+        return finished
+    if place.type == "cpu":
+        # Adam's moments of unused weights decay into denormal numbers, ten times slower.
+        torch.set_flush_denormal(True)
+    write_json(path / "environment.json", environment(place))
+    learner = Learner(method)
+    diagnostics = Diagnostics(stream)
+    done = load_checkpoint(folder.checkpoint, learner, config.model, place)
+    for record in done:
+        diagnostics.restore(record["embeddings"])
+    for event in train(
+        learner, stream, config.model, config.training, seed=config.seed, device=place
+    ):
+        if isinstance(event, TaskDone):
+            kept = diagnostics.after_task(learner)
+            done.append({**event.__dict__, "embeddings": kept})
+            if learner.next_task < stream.num_tasks:
+                save_checkpoint(folder.checkpoint, learner, done)
+            _write_events(path / "events.jsonl", done)
+        if on_event is not None:
+            on_event(event)
+    results = summarise(config, stream, done, diagnostics.result)
+    write_json(folder.results_file, results)
+    return results
+
+
+def summarise(
+    config: RunConfig, stream: TaskStream, done: list[dict[str, Any]], diagnostics: dict[str, Any]
+) -> dict[str, Any]:
+    """Puts the results of a finished run together, in the format of ``results.json``."""
+    matrix = [record["row"] for record in done]
+    by_task = scores(matrix)
+    task_aware = [record["row_task_incremental"] for record in done]
+    classes = [record["class_row"] for record in done]
+    learned_at = [task.index for task in stream.tasks for _ in task.classes]
+    stages = sorted({stage for record in done for stage in record["seconds"]})
+    seconds = {stage: sum(r["seconds"].get(stage, 0.0) for r in done) for stage in stages}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "dataset": config.dataset,
+        "method": config.method,
+        "label": config.label,
+        "overrides": config.overrides,
+        "protocol_hash": config.protocol.hash,
+        "graph": stream.fingerprint,
+        "config_hash": config.hash,
+        "variant_hash": config.variant_hash,
+        "settings": config.settings,
+        "seed": config.seed,
+        "evaluated_on": config.protocol.evaluate,
+        "class_names": list(stream.class_names),
+        "tasks": [list(task.classes) for task in stream.tasks],
+        "accuracy_matrix": matrix,
+        "pm": by_task.pm,
+        "fm": by_task.fm,
+        "current": by_task.current,
+        "task_incremental": {"accuracy_matrix": task_aware, **scores(task_aware).__dict__},
+        "by_class": {"accuracy_matrix": classes, **scores(classes, learned_at).__dict__},
+        "seconds": {**seconds, "total": sum(seconds.values())},
+        "memory_bytes": max(record["memory_bytes"] for record in done),
+        "reports": [record["report"] for record in done],
+        "diagnostics": diagnostics,
+    }
+
+
+def check_buffer(config: RunConfig, stream: TaskStream) -> None:
+    """Refuses a buffer that cannot hold one node of every class."""
+    size = config.settings.get("buffer_size")
+    if size is not None and size < stream.num_classes:
+        raise InputError(
+            f"Expected 'buffer_size' of at least the number of classes, {stream.num_classes} "
+            f"(got {size}); raise it."
+        )
+
+
+def pick_device(name: str) -> torch.device:
+    """Turns ``auto``, ``cpu`` or ``cuda`` into a device, refusing a GPU that is not there."""
+    available = torch.cuda.is_available()
+    if name == "auto":
+        return torch.device("cuda" if available else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InputError(
+            f"Expected '--device' auto, cpu or cuda (got '{name}'); choose one of these."
+        ) from None
+    if device.type not in {"cpu", "cuda"}:
+        raise InputError(
+            f"Expected '--device' auto, cpu or cuda (got '{name}'); choose one of these."
+        )
+    if device.type == "cuda" and not available:
+        raise InputError(
+            f"Expected a CUDA device for '--device' (got '{name}', but PyTorch finds none); "
+            "use --device cpu."
+        )
+    return device
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Describes where the run took place."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    packages = ("torch", "torch-geometric", "numpy", "scikit-learn", "safetensors")
+    return {
+        "python": sys.version.split()[0],
+        "packages": {"evergraph": __version__} | {name: _version(name) for name in packages},
+        "commit": _commit(),
+        "platform": platform.platform(),
+        "device": device.type,
+        "device_name": name,
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """Returns the commit of the source tree, None when it is not a checkout."""
+    try:
+        answer = subprocess.run(
+            ["git", "rev-parse", "HEAD"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip()
+
+
+def _write_events(path: Path, done: list[dict[str, Any]]) -> None:
+    lines = [
+        json.dumps({key: value for key, value in record.items() if key != "embeddings"})
+        for record in done
+    ]
+    write_atomic(path, ("\n".join(lines) + "\n").encode())

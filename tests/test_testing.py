@@ -1,0 +1,305 @@
+"""The leak test: every method passes, and every way to cheat is caught for what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from evergraph.errors import InputError
+from evergraph.methods import METHODS, Method, TrainConfig, make_method, method_class
+from evergraph.methods.bounds import Finetune, FinetuneConfig, Joint, JointConfig
+from evergraph.methods.replay import Replay, ReplayConfig
+from evergraph.nn import ModelConfig
+from evergraph.stream import Protocol, SparseRows, TaskStream
+from evergraph.testing import Poison, find_leaks
+
+MODEL = ModelConfig(channels=4, heads=2)
+TRAINING = TrainConfig(epochs=3)
+PROTOCOL = Protocol(validation_fraction=0.2)
+SMALL = {"buffer_size": 10, "link_epochs": 2, "num_candidates": 8, "num_neighbors": 2, "tau": 0.6}
+
+
+def small(name: str) -> dict[str, Any]:
+    """Settings that make any method quick: those of SMALL that it has."""
+    return {k: v for k, v in SMALL.items() if k in method_class(name).Config.model_fields}
+
+
+def streams(make_graph, protocol: Protocol = PROTOCOL, **kwargs) -> Callable[[], TaskStream]:
+    graph = make_graph(num_nodes=60, num_classes=6, **kwargs)
+    return lambda: TaskStream(graph, protocol)
+
+
+def leaks(make: Callable[[], Method[Any]], make_stream: Callable[[], TaskStream], task: int = 1):
+    return find_leaks(make, make_stream, task=task, model_config=MODEL, training=TRAINING)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("name", METHODS)
+def test_find_leaks_clears_every_method(make_graph, name, sparse):
+    assert leaks(lambda: make_method(name, small(name)), streams(make_graph, sparse=sparse)) == []
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_find_leaks_clears_every_method_with_one_class_per_task(make_graph, name):
+    make_stream = streams(make_graph, PROTOCOL.model_copy(update={"classes_per_task": 1}))
+    assert leaks(lambda: make_method(name, small(name)), make_stream, task=2) == []
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        {"structure": "homophily"},
+        {"structure": "none"},
+        {"candidates": "entire"},
+        {"addition": "threshold"},
+        {"deletion": "lowest"},
+        {"sl_ratio": 0.5},
+        {"beta": "none"},
+        {"selector": "mf-feature"},
+    ],
+    ids=lambda variant: "-".join(map(str, *variant.items())),
+)
+def test_find_leaks_clears_variants_of_dslr(make_graph, variant):
+    make_stream = streams(make_graph)
+    assert leaks(lambda: make_method("dslr", small("dslr") | variant), make_stream) == []
+
+
+# Cheats: each holds a back door to the newest stream.
+
+
+class Door:
+    """Makes streams and remembers the newest, which is the one in use."""
+
+    def __init__(self, make_stream: Callable[[], TaskStream]) -> None:
+        self.make_stream = make_stream
+        self.stream: TaskStream | None = None
+
+    def __call__(self) -> TaskStream:
+        self.stream = self.make_stream()
+        return self.stream
+
+
+class Cheat(Replay):
+    """Replay that scales its loss by something it must not know."""
+
+    def __init__(self, door: Door) -> None:
+        super().__init__(ReplayConfig(buffer_size=10))
+        self.door = door
+
+    def peek(self, ctx) -> torch.Tensor:
+        raise NotImplementedError
+
+    def loss(self, ctx):
+        return super().loss(ctx) * (1 + torch.sigmoid(self.peek(ctx) / 10))
+
+
+class PeeksAtNextNode(Cheat):
+    def peek(self, ctx):
+        features, later = self.door.stream.features, ctx.view.num_nodes
+        if isinstance(features, SparseRows):
+            return features.values[int(features.indptr[later])]
+        return features[later].sum()
+
+
+class PeeksAtNextNodeInFirstTask(PeeksAtNextNode):
+    def peek(self, ctx):
+        return super().peek(ctx) if ctx.view.task == 0 else torch.zeros(())
+
+
+class PeeksBeneathTheView(Cheat):
+    """Reads on past the end of its slice of the features."""
+
+    def peek(self, ctx):
+        mine = ctx.view.features
+        mine = mine.values if isinstance(mine, SparseRows) else mine
+        return torch.empty(0).set_(mine.untyped_storage())[mine.numel()]
+
+
+class PeeksAtLaterEdges(Cheat):
+    """Knows which nodes will be cited."""
+
+    def peek(self, ctx):
+        edges = self.door.stream.edges
+        return torch.isin(edges, ctx.view.train_nodes).any(dim=0).sum()
+
+
+class PeeksAtTestLabels(Cheat):
+    def loss(self, ctx):
+        stream = self.door.stream
+        test = stream.tasks[ctx.view.task].test_nodes
+        hidden = ctx.cross_entropy(ctx.forward(test), stream.labels[test])
+        return super().loss(ctx) + hidden
+
+
+class PeeksAtValidationLabels(Cheat):
+    def peek(self, ctx):
+        stream = self.door.stream
+        return stream.labels[stream.tasks[ctx.view.task].validation_nodes].float().sum()
+
+
+class PeeksAtLaterLabels(Cheat):
+    def peek(self, ctx):
+        stream = self.door.stream
+        return stream.labels[stream.tasks[ctx.view.task + 1].train_nodes].float().sum()
+
+
+class PeeksAtOldLabels(Cheat):
+    """Replays every old training node, not just those that it paid for."""
+
+    def loss(self, ctx):
+        if ctx.view.task == 0:
+            return super().loss(ctx)
+        stream = self.door.stream
+        old = torch.cat([task.train_nodes for task in stream.tasks[: ctx.view.task]])
+        return super().loss(ctx) + ctx.cross_entropy(ctx.forward(old), stream.labels[old])
+
+
+class HoldsOnToLabels(Cheat):
+    """Keeps the labels that it was handed beyond their task."""
+
+    kept = None
+
+    def peek(self, ctx):
+        return torch.zeros(()) if self.kept is None else self.kept[:3].float().sum()
+
+    def end_task(self, ctx):
+        super().end_task(ctx)
+        self.kept = ctx.view.train_labels
+
+
+CHEATS = {
+    PeeksAtNextNode: Poison.FUTURE_FEATURES,
+    PeeksAtNextNodeInFirstTask: Poison.FUTURE_FEATURES,
+    PeeksBeneathTheView: Poison.FUTURE_FEATURES,
+    PeeksAtLaterEdges: Poison.FUTURE_EDGES,
+    PeeksAtTestLabels: Poison.HELD_OUT_LABELS,
+    PeeksAtValidationLabels: Poison.HELD_OUT_LABELS,
+    PeeksAtLaterLabels: Poison.HELD_OUT_LABELS,
+    PeeksAtOldLabels: Poison.OLD_LABELS,
+    HoldsOnToLabels: Poison.OLD_LABELS,
+}
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: cheat.__name__)
+def test_find_leaks_catches_a_cheat_for_exactly_what_it_does(make_graph, cheat, sparse):
+    door = Door(streams(make_graph, sparse=sparse))
+    assert leaks(lambda: cheat(door), door) == [CHEATS[cheat]]
+
+
+def test_find_leaks_catches_what_is_only_in_the_state(make_graph):
+    class Notes(Finetune):
+        """Learns honestly but notes a test label for later."""
+
+        def state_dict(self):
+            test = door.stream.tasks[0].test_nodes
+            return {"notes": [{"label": door.stream.labels[test[:1]]}]}
+
+    door = Door(streams(make_graph))
+    assert leaks(lambda: Notes(FinetuneConfig()), door) == ["held_out_labels"]
+
+
+def test_find_leaks_catches_what_is_only_in_predictions(make_graph):
+    class Answers(Finetune):
+        """Trains honestly but looks the answers up."""
+
+        def predict_logits(self, ctx):
+            logits = super().predict_logits(ctx)
+            test = door.stream.tasks[0].test_nodes
+            logits[test, door.stream.labels[test]] += 1e-6
+            return logits
+
+    door = Door(streams(make_graph))
+    assert leaks(lambda: Answers(FinetuneConfig()), door) == ["held_out_labels"]
+
+
+def test_find_leaks_catches_an_old_label_at_a_later_task(make_graph):
+    # Task 0 has two classes: a label changed twice would be right again.
+    class Late(Replay):
+        def loss(self, ctx):
+            scale = door.stream.labels[: door.stream.tasks[0].num_nodes].float().mean()
+            return super().loss(ctx) * (1 + scale if ctx.view.task == 2 else 1)
+
+    door = Door(streams(make_graph, classes := Protocol(), num_features=8))
+    assert classes.classes_per_task == 2
+    door = Door(lambda: TaskStream(make_graph(num_nodes=64, num_classes=8), classes))
+    found = leaks(lambda: Late(ReplayConfig(buffer_size=10)), door, task=2)
+    assert "old_labels" in found
+
+
+# What is declared is granted.
+
+
+def test_find_leaks_spares_declared_old_labels(make_graph):
+    class Undeclared(Joint):
+        needs = frozenset()
+
+        def loss(self, ctx):
+            old = torch.cat([t.train_nodes for t in door.stream.tasks[: ctx.view.task + 1]])
+            return ctx.cross_entropy(ctx.forward(old), door.stream.labels[old])
+
+    class Declared(Undeclared):
+        needs = frozenset({"old_labels"})
+
+    door = Door(streams(make_graph))
+    assert leaks(lambda: Undeclared(JointConfig()), door) == ["old_labels"]
+    assert leaks(lambda: Declared(JointConfig()), door) == []
+
+
+def test_find_leaks_spares_declared_validation_but_not_test_labels(make_graph):
+    class Validates(Finetune):
+        needs = frozenset({"validation"})
+
+        def loss(self, ctx):
+            held = ctx.view.validation
+            extra = ctx.cross_entropy(ctx.forward(held.nodes), held.labels)
+            return super().loss(ctx) + extra
+
+    class AlsoTests(Validates):
+        def loss(self, ctx):
+            test = door.stream.tasks[ctx.view.task].test_nodes
+            return super().loss(ctx) * (1 + door.stream.labels[test].float().mean())
+
+    door = Door(streams(make_graph))
+    assert leaks(lambda: Validates(FinetuneConfig()), door) == []
+    assert leaks(lambda: AlsoTests(FinetuneConfig()), door) == ["held_out_labels"]
+
+
+# What it cannot judge, it refuses.
+
+
+@pytest.mark.parametrize("task", [0, 2])
+def test_find_leaks_refuses_a_task_without_past_or_future(make_graph, task):
+    with pytest.raises(InputError, match=r"Expected 'task' in \[1, 1\].*got " + str(task)):
+        leaks(lambda: make_method("finetune"), streams(make_graph), task=task)
+
+
+def test_find_leaks_refuses_a_stream_used_twice(make_graph):
+    stream = streams(make_graph)()
+    with pytest.raises(InputError, match="Expected 'make_stream' to build a new stream"):
+        leaks(lambda: make_method("finetune"), lambda: stream)
+
+
+def test_find_leaks_refuses_chance(make_graph):
+    class Gambler(Finetune):
+        def loss(self, ctx):
+            return super().loss(ctx) * torch.rand(())
+
+    with pytest.raises(InputError, match="same bits for the same seed"):
+        leaks(lambda: Gambler(FinetuneConfig()), streams(make_graph))
+
+
+def test_find_leaks_refuses_a_state_that_it_cannot_compare(make_graph):
+    class Opaque(Finetune):
+        def state_dict(self):
+            return {"thing": object()}
+
+    with pytest.raises(InputError, match=r"Expected 'state_dict\(\)' of tensors.*got object"):
+        leaks(lambda: Opaque(FinetuneConfig()), streams(make_graph))
+
+
+def test_find_leaks_has_small_defaults(make_graph):
+    assert find_leaks(lambda: make_method("finetune"), streams(make_graph)) == []
