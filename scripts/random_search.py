@@ -3,8 +3,9 @@
     python scripts/random_search.py OUTPUT --stage training --draws 60 --seeds 2 --jobs 16
 
 Stage ``training`` varies what the paper leaves open and the settings every method shares;
-stage ``structure`` varies DSLR's own settings on top of the presets. Finished cells are kept,
-so that a search can be stopped and continued. It prints the draws in order of validation PM.
+stage ``refined`` narrows that down; stage ``structure`` varies DSLR's own settings on top of
+the presets. Finished cells are kept, so that a search can be stopped and continued. It prints
+the draws in order of validation PM.
 """
 
 from __future__ import annotations
@@ -24,6 +25,14 @@ SPACES: dict[str, dict[str, list[object]]] = {
         "beta": [0.01, 0.05, 0.1, 0.2, 0.3],
         "lr": [0.0005, 0.001, 0.005, 0.01],
         "dropout": [0.0, 0.2, 0.35, 0.5, 0.65],
+        "head_init": ["uniform", "default"],
+        "label_smoothing": [0.0, 0.1, 0.2],
+        "replay_weights": ["none", "balanced"],
+    },
+    "refined": {  # what the first draws left worth a closer look
+        "beta": [0.05, 0.1, 0.2, 0.3],
+        "lr": [0.005, 0.01],
+        "dropout": [0.0, 0.2, 0.35, 0.5],
         "head_init": ["uniform", "default"],
         "label_smoothing": [0.0, 0.1, 0.2],
         "replay_weights": ["none", "balanced"],
@@ -60,6 +69,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--data-root", type=Path, default=None)
     parser.add_argument("--method", default="dslr")
+    parser.add_argument("--dataset", action="append")
     arguments = parser.parse_args()
     shared = {"evaluate": "validation", "validation_fraction": 0.1}
     configs: list[RunConfig] = []
@@ -67,7 +77,7 @@ def main() -> None:
         variant = Variant(
             name=arguments.method, options=settings, label=f"{arguments.stage}-{index:03d}"
         )
-        for dataset in ("cora", "citeseer", "amazon-computers"):
+        for dataset in arguments.dataset or ("cora", "citeseer", "amazon-computers"):
             for seed in range(arguments.seeds):
                 graph = Variant(name=dataset, label=dataset)
                 configs.append(resolve(graph, variant, seed, shared))

@@ -12,6 +12,9 @@ from hypothesis import settings
 
 from evergraph.stream import Graph, SparseRows
 
+# Tensors here are tiny: a second thread costs more than it gives.
+torch.set_num_threads(1)
+
 # Derandomised: a failure is the same for everyone; the first call into torch is slow, so no
 # deadline.
 settings.register_profile("evergraph", deadline=None, max_examples=50, derandomize=True)

@@ -60,7 +60,10 @@ def test_parse_out_of_range_states_the_interval_and_the_value(values, expected):
     [
         ({"tau": "high"}, "Expected 'tau' in [0, 1] (got 'high')"),
         ({"num_neighbors": 2.5}, "Expected 'num_neighbors' as an integer of at least 0 (got 2.5)"),
-        ({"num_neighbors": None}, "Expected 'num_neighbors' as an integer of at least 0 (got None)"),
+        (
+            {"num_neighbors": None},
+            "Expected 'num_neighbors' as an integer of at least 0 (got None)",
+        ),
         ({"kind": "cos"}, "Expected 'kind' to be 'cosine' or 'dot' (got 'cos')"),
         ({"scale": []}, "Expected 'scale' to be a valid number (got [])"),
     ],

@@ -70,14 +70,16 @@ class Diagnostics:
         self, picks: Mapping[int, Tensor], before: Adjacency, after: Adjacency
     ) -> dict[str, Any]:
         """Describes the kept nodes: spread, distance from the centre, neighbours."""
-        diversity, centrality = {}, {}
+        diversity: dict[int, float | None] = {}
+        centrality: dict[int, float | None] = {}
         for label, kept in picks.items():
             if label not in self.chosen_by:
                 continue
             train, h = self.chosen_by[label]
             mine = h[torch.isin(train, kept)]
             overall = mean_pairwise_distance(h)
-            diversity[label] = _ratio(mean_pairwise_distance(mine), overall)
+            between = mean_pairwise_distance(mine)
+            diversity[label] = _ratio(between, overall) if mine.shape[0] > 1 else None
             to_centre = (mine - h.mean(dim=0)).norm(dim=1).mean()
             centrality[label] = _ratio(to_centre, overall)
         nodes = torch.cat(list(picks.values()))

@@ -13,6 +13,7 @@ from evergraph.errors import InputError
 from evergraph.events import Epoch, Event, TaskDone, TaskStarted
 from evergraph.methods import NEEDS, Method, TaskContext, TrainConfig
 from evergraph.nn import ModelConfig, NodeClassifier
+from evergraph.nn.repeat import Repeated
 from evergraph.stream import TaskStream
 
 
@@ -50,6 +51,7 @@ def train(
             training=training,
             seed=seed,
             final=task == stream.num_tasks - 1,
+            plain=bool(needs & {"attention", "double_backward"}),
             descend=descend,
         )
         yield TaskStarted(
@@ -68,17 +70,24 @@ def train(
 
 def descend(method: Method[Any], ctx: TaskContext) -> Iterator[Epoch]:
     """Gradient descent on a method's loss: the loop that all but closed forms go through."""
-    assert ctx.model is not None
-    assert ctx.optimizer is not None
+    model, optimizer = ctx.model, ctx.optimizer
+    assert model is not None
+    assert optimizer is not None
+
+    def step() -> Tensor:
+        loss = method.loss(ctx)
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        method.after_backward(ctx)
+        optimizer.step()
+        return loss.detach()
+
+    repeated = Repeated(step, ctx.device, ctx.device_generators, record=method.static_step)
     with ctx.stage("classify"):
         for epoch in range(ctx.training.epochs):
-            ctx.model.train()
-            loss = method.loss(ctx)
-            ctx.optimizer.zero_grad()
-            torch.autograd.backward(loss)
-            method.after_backward(ctx)
-            ctx.optimizer.step()
-            yield Epoch(ctx.view.task, "classify", epoch, ctx.training.epochs, loss.detach())
+            model.train()
+            loss = repeated()
+            yield Epoch(ctx.view.task, "classify", epoch, ctx.training.epochs, loss)
 
 
 def evaluate(

@@ -134,7 +134,10 @@ def test_protocol_accepts_every_order(order):
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ({"classes_per_task": 0}, "Expected 'classes_per_task' as an integer of at least 1 (got 0)"),
+        (
+            {"classes_per_task": 0},
+            "Expected 'classes_per_task' as an integer of at least 1 (got 0)",
+        ),
         ({"test_share": 1.5}, "Expected 'test_share' in (0, 1) (got 1.5)"),
         ({"test_share": 0}, "Expected 'test_share' in (0, 1) (got 0)"),
         ({"validation_fraction": 0.6}, "Expected 'validation_fraction' in [0, 0.5] (got 0.6)"),

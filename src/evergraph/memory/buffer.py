@@ -47,10 +47,11 @@ class ReplayBuffer:
         kept = self.nodes.to(pool.nodes.device)
         fresh = pool.labels[~torch.isin(pool.nodes, kept)]
         labels = torch.unique(pool.labels).tolist()
+        counts = dict(self.train_counts)
         for label in labels:
-            count = int((fresh == label).sum())
-            self.train_counts[label] = self.train_counts.get(label, 0) + count
-        budgets = class_budgets(self.train_counts, self.size)
+            counts[label] = counts.get(label, 0) + int((fresh == label).sum())
+        budgets = class_budgets(counts, self.size)  # refuses before anything is changed
+        self.train_counts = counts
         for label in labels:
             available = int((pool.labels == label).sum())
             self.picks[label] = selector.rank(pool, label, min(budgets[label], available))

@@ -34,6 +34,9 @@ def coverage_diversity(h: Tensor, budget: int, r: float) -> Tensor:
     ``[budget]``; ties go to the lowest row. A smaller budget is a prefix.
     """
     m = h.shape[0]
+    budget = min(budget, m)
+    if budget == 0:
+        return torch.empty(0, dtype=torch.int64, device=h.device)
     covers = _Covers(h, r)
     # One integer orders by gain, then by lowest row: gain * m + (m - 1 - row).
     tie_break = torch.arange(m - 1, -1, -1, device=h.device)
@@ -51,7 +54,7 @@ def coverage_diversity(h: Tensor, budget: int, r: float) -> Tensor:
             picked[best] = True
             picks.append(best)
             gains -= covers.counts(fresh)
-    return torch.stack(picks) if picks else torch.empty(0, dtype=torch.int64, device=h.device)
+    return torch.stack(picks)
 
 
 class _Covers:

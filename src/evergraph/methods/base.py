@@ -39,6 +39,8 @@ class Method(ABC, Generic[ConfigT]):
         year: When.
         needs: What it must be granted beyond the view; see :data:`NEEDS`.
         buffer: What it keeps of earlier tasks, or None.
+        static_step: Whether ``loss`` and ``after_backward`` launch the same work at every step
+            of a task and never read a value back, so that CUDA may record them once.
     """
 
     Config: ClassVar[type[MethodConfig]]
@@ -46,6 +48,7 @@ class Method(ABC, Generic[ConfigT]):
     paper: ClassVar[str]
     year: ClassVar[int]
     needs: ClassVar[frozenset[str]] = frozenset()
+    static_step: ClassVar[bool] = False
     buffer: ReplayBuffer | None = None
 
     def __init__(self, config: ConfigT) -> None:

@@ -20,6 +20,7 @@ class Finetune(Method[FinetuneConfig]):
     summary = "trains on the current task alone; the lower bound"
     paper = "folklore"
     year = 1989
+    static_step = True
 
     def loss(self, ctx: TaskContext) -> Tensor:
         """Cross-entropy on the current training nodes (Eq. 1)."""
@@ -44,6 +45,7 @@ class Joint(Method[JointConfig]):
     paper = "folklore"
     year = 1989
     needs = frozenset({"old_labels"})
+    static_step = True
 
     def begin_task(self, ctx: TaskContext) -> None:
         """Starts from fresh weights unless told to keep them."""

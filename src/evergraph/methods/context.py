@@ -51,6 +51,7 @@ class TaskContext:
         optimizer: Adam over the model, made anew for every task.
         batch: The training nodes of the current step; all of them in full-batch mode.
         final: Whether no task follows, so that nothing needs to be kept.
+        plain: Whether the network takes the path that can be differentiated twice.
         seconds: Time spent by stage.
     """
 
@@ -63,6 +64,7 @@ class TaskContext:
         training: TrainConfig,
         seed: int,
         final: bool,
+        plain: bool = False,
         descend: Callable[[Method[Any], TaskContext], Iterator[Epoch]],
     ) -> None:
         self.view = view
@@ -72,6 +74,7 @@ class TaskContext:
         self.training = training
         self.seed = seed
         self.final = final
+        self.plain = plain
         self.optimizer: torch.optim.Optimizer | None = None
         self.batch = LabelledNodes(view.train_nodes, view.train_labels)
         self.seconds: dict[str, float] = {}
@@ -91,6 +94,10 @@ class TaskContext:
             self._generators[key] = make_generator(self.seed, purpose, self.view.task, device=place)
         return self._generators[key]
 
+    def device_generators(self) -> list[torch.Generator]:
+        """Lists the generators made so far on the view's device."""
+        return [g for g in self._generators.values() if g.device.type == self.device.type]
+
     def prepare_model(self, *, fresh: bool = False) -> NodeClassifier:
         """Warm-starts θ from the last task (or makes it anew), grows the head, resets Adam."""
         generator = self.generator("init", "cpu")
@@ -103,7 +110,11 @@ class TaskContext:
             model.head.grow(self.view.num_classes, generator)
         self.model = model.to(self.device)
         self.optimizer = torch.optim.Adam(
-            self.model.parameters(), lr=self.training.lr, weight_decay=self.training.weight_decay
+            self.model.parameters(),
+            lr=self.training.lr,
+            weight_decay=self.training.weight_decay,
+            fused=True,
+            capturable=self.device.type == "cuda",
         )
         return self.model
 
@@ -135,6 +146,7 @@ class TaskContext:
             self.adjacency if adjacency is None else adjacency,
             nodes,
             generator,
+            self.plain,
         )
         return output
 

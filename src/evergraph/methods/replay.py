@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Literal, TypeVar
 
 import torch
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
-from evergraph.errors import unknown_name
+from evergraph.errors import InputError, unknown_name
 from evergraph.memory import SELECTORS, ReplayBuffer, SelectionPool, make_selector
 from evergraph.methods.base import Method, MethodConfig
 from evergraph.methods.context import TaskContext
@@ -36,6 +36,15 @@ class ReplayConfig(MethodConfig):
     beta: Beta = 0.1
     replay_weights: Literal["none", "balanced"] = "none"
 
+    @model_validator(mode="after")
+    def _weights_need_beta(self) -> ReplayConfig:
+        if self.beta == "none" and self.replay_weights == "balanced":
+            raise InputError(
+                "Expected 'replay_weights' none when 'beta' is none (got 'balanced'): without beta "
+                "there is no replay term to weigh; set one of them."
+            )
+        return self
+
     @field_validator("selector")
     @classmethod
     def _known_selector(cls, name: str) -> str:
@@ -51,6 +60,7 @@ class ReplayBase(Method[ConfigT]):
     """What methods with a buffer of nodes share: the loss and the selection."""
 
     buffer: ReplayBuffer
+    static_step = True
 
     def __init__(self, config: ConfigT) -> None:
         super().__init__(config)

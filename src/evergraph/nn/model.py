@@ -108,6 +108,7 @@ class NodeClassifier(nn.Module):
         adjacency: Adjacency,
         nodes: Tensor | None = None,
         generator: torch.Generator | None = None,
+        plain: bool = False,
     ) -> Output:
         """Runs the network on the whole graph and keeps the given nodes, all by default.
 
@@ -116,8 +117,9 @@ class NodeClassifier(nn.Module):
             adjacency: The graph.
             nodes: Nodes whose rows are wanted, ``[m]``.
             generator: Draws dropout masks; None switches dropout off.
+            plain: Take the network path that can be differentiated twice.
         """
-        h, attention = self.encoder(x, adjacency, generator)
+        h, attention = self.encoder(x, adjacency, generator, plain)
         if nodes is not None:
             h = h.index_select(0, nodes)
         shown = dense_dropout(functional.relu(h), self.config.dropout, generator)

@@ -1,7 +1,8 @@
 """The few vectorised operations that every encoder is made of, in plain PyTorch.
 
-Each one is differentiable twice and gives the same bits on every call, on CPU and CUDA:
-sums over edges run in a fixed order and random masks come from an explicit generator.
+Each one gives the same bits on every call, on CPU and CUDA: sums over edges run in a fixed
+order and random masks come from an explicit generator. All but :func:`attend` can be
+differentiated twice.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.features import Features, SparseRows
@@ -33,11 +35,10 @@ class Ends:
     @classmethod
     def of(cls, node: Tensor, num_nodes: int) -> Ends:
         """Any list of nodes as ends, in any order."""
-        counts = torch.bincount(node, minlength=num_nodes)
-        indptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device=node.device)
-        torch.cumsum(counts, 0, out=indptr[1:])
-        # Only the CUDA path sums group by group.
-        return cls(node, torch.argsort(node, stable=True) if node.is_cuda else None, indptr)
+        # Sorting instead of counting never waits for the device.
+        grouped, order = torch.sort(node, stable=True)
+        bounds = torch.arange(num_nodes + 1, device=node.device)
+        return cls(node, order, torch.searchsorted(grouped, bounds))
 
     @classmethod
     def targets(cls, adjacency: Adjacency) -> Ends:
@@ -72,7 +73,9 @@ class _Collect(torch.autograd.Function):
         if rows.is_cuda:
             # index_add_ would use atomics there, in an order that changes from run to run.
             grouped = rows if ends.order is None else rows.index_select(0, ends.order)
-            return torch.segment_reduce(grouped, "sum", offsets=ends.indptr, axis=0, initial=0)
+            return torch.segment_reduce(
+                grouped, "sum", offsets=ends.indptr, axis=0, initial=0, unsafe=True
+            )
         out = rows.new_zeros(ends.indptr.numel() - 1, *rows.shape[1:])
         return out.index_add_(0, ends.node, rows)
 
@@ -107,17 +110,43 @@ def edge_softmax(scores: Tensor, ends: Ends) -> Tensor:
     return weights / spread(collect(weights, ends), ends)
 
 
+@dataclass(frozen=True)
+class _Csr:
+    """A sparse matrix of constants: pointer and columns int32, values float32."""
+
+    indptr: Tensor
+    columns: Tensor
+    values: Tensor
+    num_columns: int
+
+    def times(self, dense: Tensor) -> Tensor:
+        """Multiplies from the left, in a fixed order of summation."""
+        if dense.is_cuda:
+            # cuSPARSE adds up in an order that changes from run to run.
+            return functional.embedding_bag(
+                self.columns,
+                dense,
+                self.indptr,
+                mode="sum",
+                per_sample_weights=self.values,
+                include_last_offset=True,
+            )
+        shape = (self.indptr.numel() - 1, self.num_columns)
+        return torch.sparse_csr_tensor(self.indptr, self.columns, self.values, shape) @ dense
+
+
 class _SparseProduct(torch.autograd.Function):
     """Multiplies a constant sparse matrix, given with its transpose, by a dense one."""
 
     @staticmethod
-    def forward(ctx: Any, dense: Tensor, matrix: Tensor, transpose: Tensor) -> Tensor:
+    def forward(ctx: Any, dense: Tensor, matrix: _Csr, transpose: _Csr) -> Tensor:
         ctx.matrix, ctx.transpose = matrix, transpose
-        return matrix @ dense
+        return matrix.times(dense)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return _call(_SparseProduct, grads[0], ctx.transpose, ctx.matrix), None, None
+        product = _call(_SparseProduct, grads[0].contiguous(), ctx.transpose, ctx.matrix)
+        return product, None, None
 
 
 def project(features: Features, weight: Tensor) -> Tensor:
@@ -125,10 +154,67 @@ def project(features: Features, weight: Tensor) -> Tensor:
     if isinstance(features, Tensor):
         return features @ weight
     n, d = features.shape
-    matrix = torch.sparse_csr_tensor(features.indptr, features.indices, features.values, (n, d))
-    order, indptr, rows = features.by_column
-    transpose = torch.sparse_csr_tensor(indptr, rows, features.values[order], (d, n))
+    matrix = _Csr(*features.csr, features.values, d)
+    indptr, rows, order = features.csr_by_column
+    transpose = _Csr(indptr, rows, features.values[order], n)
     return _call(_SparseProduct, weight, matrix, transpose)
+
+
+class _Attend(torch.autograd.Function):
+    """Weighted sums over neighbours as one sparse product per head, both ways."""
+
+    @staticmethod
+    def forward(ctx: Any, alpha: Tensor, wx: Tensor, graph: Adjacency) -> Tensor:
+        weights = alpha.t().contiguous()  # [H, E]
+        rows = wx.transpose(0, 1).contiguous()  # [H, n, C]
+        ctx.save_for_backward(weights, rows)
+        ctx.graph = graph
+        products = [_matrix(graph.csr, a, graph) @ x for a, x in zip(weights, rows, strict=True)]
+        return torch.stack(products, dim=1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        if torch.is_grad_enabled():  # only while the gradient itself is being recorded
+            raise RuntimeError("attend cannot be differentiated twice: take the plain path")
+        weights, rows = ctx.saved_tensors
+        graph: Adjacency = ctx.graph
+        out = grads[0].transpose(0, 1).contiguous()  # [H, n, C]
+        pattern = _matrix(graph.csr, weights.new_zeros(graph.num_edges), graph)
+        by_source = weights.index_select(1, graph.by_source)
+        grad_alpha, grad_wx = [], []
+        for a, x, g in zip(by_source, rows, out, strict=True):
+            # Only the products that are edges are computed: g_i · x_j for j → i.
+            sampled = torch.sparse.sampled_addmm(pattern, g, x.t(), beta=0.0)
+            grad_alpha.append(sampled.values())
+            grad_wx.append(_matrix(graph.csr_by_source, a, graph) @ g)
+        return torch.stack(grad_alpha, dim=1), torch.stack(grad_wx, dim=1), None
+
+
+def attend(alpha: Tensor, wx: Tensor, graph: Adjacency) -> Tensor:
+    r"""Computes :math:`\sum_j \alpha_{ij} W x_j` without a row per edge and channel.
+
+    Memory grows with ``E × H + n × H × C``. It can be differentiated once; asked for a second
+    derivative it raises. :func:`attend_plain` is the same by definition.
+
+    Args:
+        alpha: Attention of every edge, ``[E, H]``.
+        wx: Projected rows, ``[n, H, C]``.
+        graph: The graph the edges belong to.
+    """
+    return _call(_Attend, alpha, wx, graph)
+
+
+def attend_plain(alpha: Tensor, wx: Tensor, graph: Adjacency) -> Tensor:
+    """Does what :func:`attend` does edge by edge; differentiable any number of times."""
+    heads, channels = wx.shape[1:]
+    messages = spread(wx.flatten(1), Ends.sources(graph)).view(-1, heads, channels)
+    summed = collect((messages * alpha[:, :, None]).flatten(1), Ends.targets(graph))
+    return summed.view(-1, heads, channels)
+
+
+def _matrix(pattern: tuple[Tensor, Tensor], values: Tensor, graph: Adjacency) -> Tensor:
+    indptr, columns = pattern
+    return torch.sparse_csr_tensor(indptr, columns, values, (graph.num_nodes, graph.num_nodes))
 
 
 def dropout(features: Features, p: float, generator: torch.Generator | None) -> Features:
@@ -140,7 +226,10 @@ def dropout(features: Features, p: float, generator: torch.Generator | None) -> 
     if generator is None or p == 0:
         return features
     if isinstance(features, SparseRows):
-        _ = features.by_column  # derived once here, then shared by every masked copy
+        _ = (
+            features.csr,
+            features.csr_by_column,
+        )  # derived once here, then shared by every masked copy
         # Entries that are zero stay zero, so only stored values need a mask.
         return features.with_values(_drop(features.values, p, generator))
     return _drop(features, p, generator)
@@ -152,7 +241,7 @@ def dense_dropout(rows: Tensor, p: float, generator: torch.Generator | None) -> 
 
 
 def _drop(rows: Tensor, p: float, generator: torch.Generator) -> Tensor:
-    dropped = round(256 * p)
+    dropped = min(round(256 * p), 255)
     words = torch.empty((rows.numel() + 7) // 8, dtype=torch.int64, device=rows.device)
     words.random_(-(2**63), None, generator=generator)
     random_bytes = words.view(torch.uint8)[: rows.numel()].view(rows.shape)

@@ -68,6 +68,16 @@ class Adjacency:
         return _pointer(self.src, self.num_nodes)
 
     @cached_property
+    def csr(self) -> tuple[Tensor, Tensor]:
+        """The pattern by destination for sparse products: pointer and sources, int32."""
+        return self.indptr.int(), self.src.int()
+
+    @cached_property
+    def csr_by_source(self) -> tuple[Tensor, Tensor]:
+        """The pattern of the transpose: pointer and destinations, int32."""
+        return self.source_indptr.int(), self.dst[self.by_source].int()
+
+    @cached_property
     def with_self_loops(self) -> Adjacency:
         """The same graph with every node its own neighbour as well."""
         nodes = torch.arange(self.num_nodes, device=self.device)

@@ -51,23 +51,29 @@ class SparseRows:
         return SparseRows(self.values[positions], self.indices[positions], indptr, self.num_columns)
 
     @cached_property
-    def by_column(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The pattern of the transpose in CSR form.
+    def csr(self) -> tuple[Tensor, Tensor]:
+        """The pattern for sparse products: pointer and columns, int32."""
+        return self.indptr.int(), self.indices.int()
 
-        Returns ``(order, indptr, rows)``: the position of each transposed value among
-        ``values``, ``[nnz]``; the pointer by column, ``[d + 1]``; its row, ``[nnz]``.
+    @cached_property
+    def csr_by_column(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The pattern of the transpose.
+
+        Returns the pointer by column ``[d + 1]`` and the rows ``[nnz]``, int32, and the
+        position of each transposed value among ``values``, ``[nnz]``.
         """
         order = torch.argsort(self.indices, stable=True)
         counts = torch.bincount(self.indices, minlength=self.num_columns)
-        indptr = torch.zeros(self.num_columns + 1, dtype=torch.int64, device=self.device)
-        torch.cumsum(counts, 0, out=indptr[1:])
-        return order, indptr, self.row_index()[order]
+        indptr = torch.zeros(self.num_columns + 1, dtype=torch.int32, device=self.device)
+        torch.cumsum(counts, 0, dtype=torch.int32, out=indptr[1:])
+        return indptr, self.row_index()[order].int(), order
 
     def with_values(self, values: Tensor) -> SparseRows:
         """Returns the same pattern holding other values; what was derived of it is shared."""
         other = SparseRows(values, self.indices, self.indptr, self.num_columns)
-        if "by_column" in self.__dict__:
-            other.__dict__["by_column"] = self.by_column
+        for derived in ("csr", "csr_by_column"):
+            if derived in self.__dict__:
+                other.__dict__[derived] = self.__dict__[derived]
         return other
 
     def to(self, device: torch.device | str) -> SparseRows:
@@ -106,6 +112,16 @@ def prefix_rows(features: Features, num_rows: int) -> Features:
 def take_rows(features: Features, rows: Tensor) -> Features:
     """Returns the given rows of dense or sparse features, copied."""
     return features.take(rows) if isinstance(features, SparseRows) else features[rows]
+
+
+def leanest(features: Features) -> Features:
+    """Stores sparse rows densely when that takes no more memory, which is faster as well."""
+    if isinstance(features, SparseRows):
+        n, d = features.shape
+        per_value = features.values.element_size() + features.indices.element_size()
+        if n * d * features.values.element_size() <= features.values.numel() * per_value:
+            return features.dense()
+    return features
 
 
 def row_sums(features: Features) -> Tensor:

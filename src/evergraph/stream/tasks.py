@@ -11,7 +11,7 @@ from torch import Tensor
 from evergraph.errors import InputError
 from evergraph.rng import make_generator
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.features import Features, normalise_rows, prefix_rows, take_rows
+from evergraph.stream.features import Features, leanest, normalise_rows, prefix_rows, take_rows
 from evergraph.stream.graph import Graph
 from evergraph.stream.protocol import Protocol
 from evergraph.stream.splits import choose_classes, split_nodes
@@ -131,7 +131,7 @@ class TaskStream:
         order = torch.argsort(task_of, stable=True)[: int((labels >= 0).sum())]
         self.original_ids = order
         self.labels = labels[order]
-        features = take_rows(graph.x, order)
+        features = leanest(take_rows(graph.x, order))
         self.features = normalise_rows(features) if protocol.features == "row-sum" else features
         self.edges = _order_edges(graph, order)
         self.tasks = self._make_tasks(kept, order, seed)

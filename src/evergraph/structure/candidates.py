@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from evergraph.memory.distances import BLOCK_ENTRIES
+from evergraph.memory.distances import distance_blocks
 
 
 def nearest_nodes(h: Tensor, nodes: Tensor, count: int, among: Tensor | None = None) -> Tensor:
@@ -22,13 +22,13 @@ def nearest_nodes(h: Tensor, nodes: Tensor, count: int, among: Tensor | None = N
         blocks, so that memory does not grow with ``b × n``.
     """
     pool = torch.arange(h.shape[0], device=h.device) if among is None else among
-    count = min(count, max(pool.numel() - 1, 0))
+    itself = 1 if among is None else int(torch.isin(nodes, pool).any())
+    count = min(count, max(pool.numel() - itself, 0))
     if count == 0 or nodes.numel() == 0:
         return torch.empty(nodes.numel(), 0, dtype=torch.int64, device=h.device)
-    targets = h if among is None else h[among]
     found = []
-    for rows in torch.split(nodes, max(1, BLOCK_ENTRIES // pool.numel())):
-        distance = torch.cdist(h[rows], targets)
+    for begin, distance in distance_blocks(h[nodes], h if among is None else h[among]):
+        rows = nodes[begin : begin + distance.shape[0]]
         distance.masked_fill_(rows[:, None] == pool[None, :], torch.inf)
         found.append(pool[distance.topk(count, largest=False).indices])
     return torch.cat(found)

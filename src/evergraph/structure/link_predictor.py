@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from evergraph.nn.model import ModelConfig, build_model
 from evergraph.nn.ops import Ends, spread
+from evergraph.nn.repeat import Repeated
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.tasks import GraphView, LabelledNodes
 from evergraph.structure.config import StructureConfig
@@ -95,13 +96,17 @@ def train_link_predictor(
     graph = view.adjacency
     model = build_model(model_config, view.num_features, view.num_classes, randomness.init)
     model.to(graph.device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=config.link_lr)
+    on_cuda = graph.device.type == "cuda"
+    optimizer = torch.optim.Adam(
+        model.parameters(), lr=config.link_lr, fused=True, capturable=on_cuda
+    )
     once = graph.src < graph.dst  # each undirected edge once gives the same mean
     edges = Ends.of(graph.src[once], graph.num_nodes), Ends.of(graph.dst[once], graph.num_nodes)
     num_edges = edges[0].node.numel()
     labelled = torch.cat([view.train_nodes, buffer.nodes])
     num_current = view.train_nodes.numel()
-    for _ in range(config.link_epochs):
+
+    def step() -> Tensor:
         output = model(view.features, graph, generator=randomness.dropout)
         pairs, valid = sample_non_edges(graph, num_edges, randomness.negatives)
         negatives = Ends.of(pairs[0], graph.num_nodes), Ends.of(pairs[1], graph.num_nodes)
@@ -114,7 +119,12 @@ def train_link_predictor(
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         optimizer.step()
-        yield loss.detach()
+        return loss.detach()
+
+    generators = [randomness.dropout, randomness.negatives]
+    repeated = Repeated(step, graph.device, lambda: generators)
+    for _ in range(config.link_epochs):
+        yield repeated()
     with torch.no_grad():
         z: Tensor = model(view.features, graph).h
     return z

@@ -1,0 +1,75 @@
+"""Repeating one step cheaply: on CUDA it is recorded once and replayed as a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+#: Steps that run as written before the recording: they allocate what later ones reuse.
+WARM_UP = 3
+
+
+class Repeated:
+    """Calls a step again and again; after a few calls CUDA replays it without Python.
+
+    A small graph's step is some hundred kernels of microseconds each, so that launching them
+    one by one costs far more than running them. The step must launch the same work on the same
+    tensors every time and never wait for the device. On the CPU it is simply called.
+
+    Args:
+        step: Does one step and returns its loss.
+        device: Where it runs.
+        generators: Every generator that the step draws from on the device.
+        record: False calls the step as written on any device.
+    """
+
+    def __init__(
+        self,
+        step: Callable[[], Tensor],
+        device: torch.device,
+        generators: Callable[[], Iterable[torch.Generator]],
+        *,
+        record: bool = True,
+    ) -> None:
+        self.step = step
+        self.generators = generators
+        self.record = record and device.type == "cuda"
+        self.calls = 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.loss: Tensor | None = None
+
+    def __call__(self) -> Tensor:
+        """Does one step; the loss returned on CUDA is overwritten by the next one."""
+        if not self.record:
+            return self.step()
+        self.calls += 1
+        if self.calls <= WARM_UP:
+            return self._warm_up()
+        if self.graph is None:
+            self._record()
+        assert self.graph is not None
+        assert self.loss is not None
+        self.graph.replay()
+        return self.loss
+
+    def _warm_up(self) -> Tensor:
+        """Runs the step on a side stream, as recording will."""
+        make_stream: Any = torch.cuda.Stream  # PyTorch leaves it without types
+        stream = make_stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            loss = self.step()
+        torch.cuda.current_stream().wait_stream(stream)
+        return loss
+
+    def _record(self) -> None:
+        """Records the step; nothing runs until it is replayed."""
+        graph = torch.cuda.CUDAGraph()
+        for generator in self.generators():
+            graph.register_generator_state(generator)
+        with torch.cuda.graph(graph):
+            self.loss = self.step()
+        self.graph = graph

@@ -1,0 +1,165 @@
+"""MF and random selection."""
+
+from __future__ import annotations
+
+import pytest
+import scipy.sparse
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evergraph.errors import InputError
+from evergraph.memory import SELECTORS, MeanFeature, Random, SelectionPool, make_selector
+from evergraph.stream import Adjacency
+from evergraph.stream.features import Features, from_scipy_parts
+
+
+def make_pool(nodes, labels, h, features: Features | None = None, seed: int = 0) -> SelectionPool:
+    nodes = torch.tensor(nodes)
+    n = int(nodes.max()) + 1
+    return SelectionPool(
+        nodes,
+        torch.tensor(labels),
+        torch.as_tensor(h, dtype=torch.float32),
+        torch.zeros(n, 1) if features is None else features,
+        Adjacency.from_edges(torch.empty(2, 0, dtype=torch.int64), n),
+        torch.Generator().manual_seed(seed),
+    )
+
+
+def sparse(x: torch.Tensor):
+    matrix = scipy.sparse.csr_matrix(x.numpy())
+    return from_scipy_parts(matrix.data, matrix.indices, matrix.indptr, x.shape[1])
+
+
+def random_pool(seed: int, *, is_sparse: bool = False) -> SelectionPool:
+    """Thirty training nodes of three classes among sixty."""
+    generator = torch.Generator().manual_seed(seed)
+    nodes = torch.randperm(60, generator=generator)[:30].sort().values.tolist()
+    labels = torch.randint(3, (30,), generator=generator).tolist()
+    x = torch.rand(60, 7, generator=generator) * (torch.rand(60, 7, generator=generator) < 0.4)
+    h = torch.randn(30, 4, generator=generator)
+    return make_pool(nodes, labels, h, sparse(x) if is_sparse else x, seed)
+
+
+# MF
+
+
+def test_mean_feature_takes_the_nearest_to_the_mean():
+    # Mean of 0, 4, 5, 11 is 5: distances 5, 1, 0, 6. The authors' code takes the farthest.
+    pool = make_pool([2, 3, 7, 9], [0, 0, 0, 0], [[0], [4], [5], [11]])
+    assert MeanFeature().rank(pool, 0, 4).tolist() == [7, 3, 2, 9]
+    assert MeanFeature().rank(pool, 0, 1).tolist() == [7]
+
+
+def test_mean_feature_means_over_the_class_alone():
+    # Class 0: mean of 0, 1, 5 is 2, distances 2, 1, 3. Class 1 would pull it to 5.
+    pool = make_pool([0, 1, 2, 3], [0, 0, 0, 1], [[0], [1], [5], [1000]])
+    assert MeanFeature().rank(pool, 0, 3).tolist() == [1, 0, 2]
+
+
+def test_mean_feature_ties_go_to_the_lowest_id():
+    # Mean 0; four nodes at distance 1 and one at 0.
+    h = [[1, 0], [0, -1], [0, 0], [-1, 0], [0, 1]]
+    pool = make_pool([4, 6, 7, 9, 10], [0] * 5, h)
+    assert MeanFeature().rank(pool, 0, 5).tolist() == [7, 4, 6, 9, 10]
+
+
+def test_mean_feature_of_features_reads_rows_by_node_id():
+    # The pool's own rows of h say the opposite, and rows 0 and 1 of the features are others'.
+    features = torch.tensor([[50.0], [60.0], [0.0], [4.0], [5.0], [11.0]])
+    pool = make_pool([2, 3, 4, 5], [0] * 4, [[5], [11], [0], [6]], features)
+    assert MeanFeature(of_features=True).rank(pool, 0, 4).tolist() == [4, 3, 2, 5]
+
+
+@given(st.integers(0, 200))
+def test_mean_feature_equals_loop(seed):
+    pool = random_pool(seed)
+    assert isinstance(pool.features, torch.Tensor)
+    for of_features in (False, True):
+        for label in pool.labels.unique().tolist():
+            rows = [i for i, y in enumerate(pool.labels.tolist()) if y == label]
+            nodes = pool.nodes[rows].tolist()
+            points = (pool.features[nodes] if of_features else pool.h[rows]).double()
+            distance = (points - points.mean(dim=0)).norm(dim=1).tolist()
+            expected = [node for _, node in sorted(zip(distance, nodes, strict=True))]
+            chosen = MeanFeature(of_features).rank(pool, label, len(nodes))
+            assert chosen.tolist() == expected
+
+
+@given(st.integers(0, 200))
+def test_mean_feature_sparse_equals_dense(seed):
+    dense, rows = random_pool(seed), random_pool(seed, is_sparse=True)
+    selector = MeanFeature(of_features=True)
+    for label in dense.labels.unique().tolist():
+        count = dense.rows_of(label).numel()
+        assert torch.equal(selector.rank(dense, label, count), selector.rank(rows, label, count))
+
+
+def test_mean_feature_sparse_with_empty_rows():
+    # Mean (1, 2): squared distances 5, 5, 20, 10, 10; ties by id.
+    x = torch.tensor([[0.0, 0.0], [2.0, 0.0], [3.0, 6.0], [0.0, 5.0], [0.0, -1.0]])
+    pool = make_pool([0, 1, 2, 3, 4], [0] * 5, torch.zeros(5, 1), sparse(x))
+    assert MeanFeature(of_features=True).rank(pool, 0, 5).tolist() == [0, 1, 3, 4, 2]
+
+
+# Random
+
+
+def test_random_returns_each_node_once():
+    pool = random_pool(1)
+    members = pool.nodes[pool.labels == 1].tolist()
+    assert sorted(Random().rank(pool, 1, len(members)).tolist()) == members
+
+
+@given(st.integers(0, 50), st.data())
+def test_random_smaller_budget_is_a_prefix(seed, data):
+    count = random_pool(seed).rows_of(0).numel()
+    whole = Random().rank(random_pool(seed), 0, count)
+    budget = data.draw(st.integers(0, count))
+    assert torch.equal(Random().rank(random_pool(seed), 0, budget), whole[:budget])
+
+
+def test_random_is_decided_by_the_generator_alone():
+    nodes, labels, h = list(range(40)), [0] * 40, torch.zeros(40, 1)
+    draws = []
+    for seed, world in ((1, 10), (1, 20), (2, 10)):
+        torch.manual_seed(world)
+        draws.append(Random().rank(make_pool(nodes, labels, h, seed=seed), 0, 10).tolist())
+    assert draws[0] == draws[1]
+    assert draws[0] != draws[2]
+
+
+def test_random_is_uniform():
+    nodes, labels, h = list(range(5)), [0] * 5, torch.zeros(5, 1)
+    pool = make_pool(nodes, labels, h, seed=3)
+    draws = [int(Random().rank(pool, 0, 1)) for _ in range(2000)]
+    for node in range(5):  # expected 400, standard deviation 18
+        assert abs(draws.count(node) - 400) < 90
+
+
+# Every selector
+
+
+@pytest.mark.parametrize("name", sorted(SELECTORS))
+@pytest.mark.parametrize("seed", range(5))
+def test_selector_contract(name, seed):
+    """Only the class's nodes, each once, as many as asked, a smaller budget a prefix."""
+    selector = make_selector(name, 0.3)
+    for label in random_pool(seed).labels.unique().tolist():
+        pool = random_pool(seed)
+        members = pool.nodes[pool.labels == label].tolist()
+        whole = selector.rank(pool, label, len(members)).tolist()
+        assert sorted(whole) == members
+        for budget in range(len(members)):
+            part = selector.rank(random_pool(seed), label, budget)
+            assert part.dtype == torch.int64
+            assert part.tolist() == whole[:budget]
+
+
+def test_make_selector_names():
+    assert make_selector("random", 0.3) == Random()
+    assert make_selector("mf", 0.3) == MeanFeature()
+    assert make_selector("mf-feature", 0.3) == MeanFeature(of_features=True)
+    with pytest.raises(InputError, match="did you mean 'random'"):
+        make_selector("randm", 0.3)

@@ -1,0 +1,203 @@
+"""What every method must do: this suite runs on each entry of METHODS."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+
+from evergraph.errors import InputError
+from evergraph.events import TaskDone
+from evergraph.experiments.checkpoint import load_checkpoint, save_checkpoint
+from evergraph.methods import METHODS, NEEDS, Method, TrainConfig, make_method, method_class
+from evergraph.nn import ModelConfig
+from evergraph.stream import Protocol, TaskStream
+from evergraph.train import Learner, train
+
+MODEL = ModelConfig(channels=4, heads=2)
+TRAINING = TrainConfig(epochs=2)
+PROTOCOL = Protocol(validation_fraction=0.2)  # some methods need validation nodes
+SMALL = {"buffer_size": 11, "link_epochs": 2, "num_candidates": 8, "num_neighbors": 2, "tau": 0.6}
+
+pytestmark = pytest.mark.parametrize("name", METHODS)
+
+
+def small(name: str, **settings) -> Method[Any]:
+    """A method that is quick to train: it takes those of SMALL that it has."""
+    fields = method_class(name).Config.model_fields
+    return make_method(name, {k: v for k, v in (SMALL | settings).items() if k in fields})
+
+
+def stream_of(make_graph, num_classes=6, per_task=2, **kwargs) -> TaskStream:
+    protocol = PROTOCOL.model_copy(update={"classes_per_task": per_task})
+    return TaskStream(make_graph(num_nodes=60, num_classes=num_classes, **kwargs), protocol)
+
+
+def tasks(learner: Learner, stream: TaskStream, seed: int = 0):
+    """Yields after each task."""
+    for event in train(learner, stream, MODEL, TRAINING, seed=seed):
+        if isinstance(event, TaskDone):
+            yield event
+
+
+def logits(name: str, stream: TaskStream, seed: int = 0) -> list[torch.Tensor]:
+    learner = Learner(small(name))
+    return [
+        learner.method.predict_logits(learner.context).clone() for _ in tasks(learner, stream, seed)
+    ]
+
+
+def test_method_introduces_itself(name):
+    cls = METHODS[name]
+    for text in (cls.summary, cls.paper):
+        assert isinstance(text, str)
+        assert text.strip() == text != ""
+        assert "\n" not in text
+    assert 1950 <= cls.year <= 2100
+    assert cls.needs <= NEEDS
+    assert cls.__doc__
+
+
+def test_method_has_defaults_and_keeps_its_settings(name):
+    method = make_method(name)
+    assert isinstance(method, METHODS[name])
+    assert method.config == METHODS[name].Config()
+    with pytest.raises(ValueError, match="frozen"):
+        method.config.anything = 1
+
+
+def test_method_refuses_an_unknown_key_with_a_suggestion(name):
+    fields = sorted(method_class(name).Config.model_fields)
+    for field in fields:
+        with pytest.raises(InputError, match=f"Unknown key '{field}x': did you mean '"):
+            make_method(name, {f"{field}x": 1})
+    with pytest.raises(InputError, match="Unknown key 'zzzzzzzz'"):
+        make_method(name, {"zzzzzzzz": 1})
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(("num_classes", "per_task"), [(6, 2), (4, 1), (5, 2), (3, 3)], ids=str)
+def test_method_runs_within_its_budget(make_graph, name, sparse, num_classes, per_task):
+    stream = stream_of(make_graph, num_classes, per_task, sparse=sparse)
+    learner = Learner(small(name))
+    count = 0
+    for event in tasks(learner, stream):
+        method, task = learner.method, stream.tasks[event.task]
+        shown = method.predict_logits(learner.context)
+        assert shown.shape == (task.num_nodes, task.classes[-1] + 1)
+        assert shown.isfinite().all()
+        assert not shown.requires_grad
+        assert len(event.row) == event.task + 1
+        assert isinstance(method.memory_bytes(), int)
+        assert method.memory_bytes() >= 0
+        if method.buffer is not None:
+            check_buffer(method.buffer, stream, min(event.task, stream.num_tasks - 2))
+        count += 1
+    assert count == stream.num_tasks
+
+
+def check_buffer(buffer, stream: TaskStream, newest: int) -> None:
+    """The buffer holds training nodes of tasks up to ``newest``, rightly labelled."""
+    nodes = buffer.nodes
+    assert len(buffer) == nodes.numel() == buffer.labels.numel() <= buffer.size
+    assert nodes.unique().numel() == nodes.numel()
+    assert torch.equal(buffer.labels, stream.labels[nodes])
+    learned = [task.train_nodes for task in stream.tasks[: newest + 1]]
+    assert set(nodes.tolist()) <= set(torch.cat([nodes[:0], *learned]).tolist())
+    assert all(buffer.picks[label].numel() for label in buffer.picks)
+
+
+def test_method_respects_a_tight_buffer(make_graph, name):
+    stream = stream_of(make_graph)
+    learner = Learner(small(name, buffer_size=6))
+    for event in tasks(learner, stream):
+        if learner.method.buffer is not None:
+            check_buffer(learner.method.buffer, stream, min(event.task, 1))
+            assert learner.method.buffer.size == 6
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_method_is_deterministic_by_seed(make_graph, name, sparse):
+    stream = stream_of(make_graph, sparse=sparse)
+    first, second, other = (logits(name, stream, seed) for seed in (0, 0, 1))
+    assert all(map(torch.equal, first, second))
+    assert not any(map(torch.equal, first, other))
+
+
+def test_method_does_not_draw_from_global_randomness(make_graph, name):
+    stream = stream_of(make_graph)
+    ends = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        ends.append(logits(name, stream)[-1])
+    assert torch.equal(*ends)
+
+
+def test_method_predicts_the_same_twice(make_graph, name):
+    learner = Learner(small(name))
+    for _ in tasks(learner, stream_of(make_graph)):
+        first = learner.method.predict_logits(learner.context).clone()
+        assert torch.equal(first, learner.method.predict_logits(learner.context))
+
+
+def test_method_changes_nothing_that_it_is_shown(make_graph, name):
+    stream = stream_of(make_graph)
+    before = [t.clone() for t in (stream.features, stream.edges, stream.labels)]
+    logits(name, stream)
+    assert all(map(torch.equal, before, (stream.features, stream.edges, stream.labels)))
+
+
+@pytest.mark.parametrize("stop", [0, 1])
+def test_method_restored_from_its_state_continues_to_the_same_bits(make_graph, name, stop):
+    stream = stream_of(make_graph, 8, 2)
+    whole = logits(name, stream)
+    first = Learner(small(name))
+    for event in tasks(first, stream):
+        if event.task == stop:
+            break
+    method = small(name)
+    method.load_state_dict(copy.deepcopy(first.method.state_dict()))
+    assert method.memory_bytes() == first.method.memory_bytes()
+    second = Learner(method, copy.deepcopy(first.model), next_task=stop + 1)
+    for event in tasks(second, stream):
+        again = method.predict_logits(second.context)
+        assert torch.equal(again, whole[event.task])
+
+
+def test_method_restored_from_a_checkpoint_continues_to_the_same_bits(make_graph, name, tmp_path):
+    stream = stream_of(make_graph, 8, 2)
+    whole = logits(name, stream)
+    first = Learner(small(name))
+    for event in tasks(first, stream):
+        if event.task == 1:
+            save_checkpoint(tmp_path / "checkpoint", first, [])
+            break
+    second = Learner(small(name))
+    load_checkpoint(tmp_path / "checkpoint", second, MODEL, "cpu")
+    assert second.next_task == 2
+    for event in tasks(second, stream):
+        assert torch.equal(second.method.predict_logits(second.context), whole[event.task])
+
+
+def test_method_state_is_tensors_and_plain_values(make_graph, name):
+    def check(value):
+        if isinstance(value, dict):
+            assert all(isinstance(key, str) for key in value)
+            value = list(value.values())
+        if isinstance(value, list):
+            for item in value:
+                check(item)
+        else:
+            assert value is None or isinstance(value, torch.Tensor | bool | int | float | str)
+
+    learner = Learner(small(name))
+    check(learner.method.state_dict())
+    for _ in tasks(learner, stream_of(make_graph)):
+        check(learner.method.state_dict())
+
+
+def test_method_survives_a_graph_without_edges(make_graph, name):
+    stream = stream_of(make_graph, average_degree=0.0)
+    assert all(shown.isfinite().all() for shown in logits(name, stream))

@@ -1,0 +1,86 @@
+"""Recorded steps must be the written ones; the recording itself needs a GPU."""
+
+import pytest
+import torch
+
+from evergraph.events import Epoch, TaskDone
+from evergraph.methods import TrainConfig, make_method
+from evergraph.nn import ModelConfig
+from evergraph.nn.repeat import Repeated
+from evergraph.stream import Protocol, TaskStream
+from evergraph.train import Learner, train
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def test_repeated_on_cpu_calls_the_step_every_time():
+    calls = []
+
+    def step():
+        calls.append(len(calls))
+        return torch.tensor(float(len(calls)))
+
+    repeated = Repeated(step, torch.device("cpu"), lambda: [])
+    assert [float(repeated()) for _ in range(5)] == [1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+def _run(graph, method, *, record):
+    learner = Learner(make_method(method))
+    type(learner.method).static_step = record
+    stream = TaskStream(graph, Protocol(test_share=0.3), 0)
+    losses, rows = [], []
+    events = train(
+        learner,
+        stream,
+        ModelConfig(channels=8, heads=2, dropout=0.5),
+        TrainConfig(epochs=20),
+        seed=0,
+        device="cuda",
+    )
+    for event in events:
+        if isinstance(event, Epoch):
+            losses.append(float(event.loss))
+        elif isinstance(event, TaskDone):
+            rows.append(event.row)
+    weights = [p.detach().cpu() for p in learner.model.parameters()]
+    return losses, rows, weights
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("method", ["dslr", "replay", "joint", "finetune"])
+def test_recorded_steps_equal_written_ones(make_graph, method, sparse):
+    graph = make_graph(300, 6, num_features=32, sparse=sparse)
+    try:
+        recorded, again = (_run(graph, method, record=True) for _ in range(2))
+        written = _run(graph, method, record=False)
+    finally:
+        type(make_method(method)).static_step = True
+    assert recorded[:2] == again[:2]
+    assert all(torch.equal(a, b) for a, b in zip(recorded[2], again[2], strict=True))
+    assert recorded[0] == pytest.approx(written[0], rel=1e-4)
+    for a, b in zip(recorded[2], written[2], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("method", ["dslr", "joint"])
+def test_cuda_follows_the_cpu(make_graph, method, sparse):
+    # Without dropout both start alike; rounding drives them apart only slowly.
+    graph = make_graph(300, 6, num_features=32, sparse=sparse)
+    losses = {}
+    for device in ("cpu", "cuda"):
+        stream = TaskStream(graph, Protocol(test_share=0.3), 0)
+        events = train(
+            Learner(make_method(method, {"structure": "none"} if method == "dslr" else {})),
+            stream,
+            ModelConfig(channels=8, heads=2, dropout=0.0),
+            TrainConfig(epochs=12),
+            seed=0,
+            device=device,
+        )
+        losses[device] = [float(e.loss) for e in events if isinstance(e, Epoch)]
+    assert losses["cuda"] == pytest.approx(losses["cpu"], rel=2e-2)

@@ -1,0 +1,79 @@
+"""PM, FM and Current: oracles by hand, and the identity that binds them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evergraph.metrics import Scores, scores
+
+# Three tasks. PM = (60 + 70 + 95)/3, FM = ((90 − 60) + (80 − 70))/2, Current = (90 + 80 + 95)/3.
+MATRIX = [[90.0], [75.0, 80.0], [60.0, 70.0, 95.0]]
+
+
+def test_scores_by_hand():
+    result = scores(MATRIX)
+    assert result == Scores(pm=225 / 3, fm=20.0, current=265 / 3)
+
+
+def test_scores_of_one_task_have_no_forgetting():
+    assert scores([[87.5]]) == Scores(pm=87.5, fm=None, current=87.5)
+
+
+def test_scores_forgetting_is_measured_from_when_a_task_was_learned_not_from_its_best():
+    # Task 0 improves to 90 in between and comes back to 70: it has lost nothing since.
+    assert scores([[70.0], [90.0, 50.0], [70.0, 50.0, 50.0]]).fm == 0
+
+
+def test_scores_forgetting_may_be_negative():
+    assert scores([[50.0], [80.0, 60.0]]).fm == -30
+
+
+def test_scores_of_classes_by_hand():
+    # Tasks of classes (0, 1) and (2,). Classes 0 and 1 lose 40 and 10; class 2 is new.
+    matrix = [[90.0, 70.0], [50.0, 60.0, 100.0]]
+    result = scores(matrix, learned_at=[0, 0, 1])
+    assert result == Scores(pm=70.0, fm=25.0, current=260 / 3)
+
+
+def test_scores_of_classes_of_a_single_task_have_no_forgetting():
+    assert scores([[90.0, 70.0]], learned_at=[0, 0]) == Scores(pm=80.0, fm=None, current=80.0)
+
+
+def test_scores_pm_is_per_task_not_per_class():
+    # Task 0: class 0 with 9 test nodes, all right, class 1 with 1, wrong: 90 %. Task 1: 50 %.
+    # The authors' code prints the mean over classes, (100 + 0 + 50)/3, under the same name.
+    by_task = scores([[90.0], [90.0, 50.0]])
+    by_class = scores([[100.0, 0.0], [100.0, 0.0, 50.0]], learned_at=[0, 0, 1])
+    assert by_task.pm == 70
+    assert by_class.pm == 50
+
+
+def test_scores_is_the_same_for_tasks_with_their_own_learned_at():
+    assert scores(MATRIX, learned_at=[0, 1, 2]) == scores(MATRIX)
+
+
+percent = st.floats(0, 100)
+matrices = st.integers(1, 8).flatmap(
+    lambda size: st.tuples(*(st.lists(percent, min_size=i, max_size=i) for i in range(1, size + 1)))
+)
+
+
+@given(matrices)
+def test_scores_identity(matrix):
+    result, size = scores(matrix), len(matrix)
+    if size == 1:
+        assert result.fm is None
+        assert result.pm == result.current
+    else:
+        assert result.pm == pytest.approx(
+            result.current - (size - 1) / size * result.fm, rel=0, abs=1e-9
+        )
+
+
+@given(matrices)
+def test_scores_of_a_perfect_memory_forget_nothing(matrix):
+    last = matrix[-1]
+    kept = [last[: i + 1] for i in range(len(matrix))]
+    assert scores(kept).fm in {None, 0}
