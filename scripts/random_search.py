@@ -3,7 +3,7 @@
     python scripts/random_search.py OUTPUT --stage training --draws 60 --seeds 2 --jobs 16
 
 Stage ``training`` varies what the paper leaves open and the settings every method shares;
-stage ``refined`` narrows that down; stage ``structure`` varies DSLR's own settings on top of
+stages ``refined`` and ``shortlist`` narrow that down; stage ``structure`` varies DSLR's own settings on top of
 the presets. Finished cells are kept, so that a search can be stopped and continued. It prints
 the draws in order of validation PM.
 """
@@ -46,6 +46,25 @@ SPACES: dict[str, dict[str, list[object]]] = {
     },
 }
 
+#: What the draws left in the running: (beta, dropout, head_init, label_smoothing, weights).
+SHORTLIST = [
+    (0.05, 0.5, "uniform", 0.0, "none"),
+    (0.05, 0.5, "uniform", 0.1, "none"),
+    (0.05, 0.35, "uniform", 0.1, "balanced"),
+    (0.1, 0.5, "uniform", 0.1, "none"),
+    (0.1, 0.5, "uniform", 0.2, "none"),
+    (0.1, 0.5, "uniform", 0.1, "balanced"),
+    (0.1, 0.35, "uniform", 0.2, "none"),
+    (0.1, 0.35, "default", 0.2, "none"),
+    (0.2, 0.5, "uniform", 0.1, "none"),
+    (0.2, 0.2, "uniform", 0.1, "none"),
+    (0.2, 0.2, "default", 0.1, "none"),
+    (0.3, 0.35, "uniform", 0.0, "none"),
+    (0.3, 0.2, "default", 0.1, "none"),
+    (0.3, 0.35, "uniform", 0.1, "balanced"),
+]
+SHORTLIST_KEYS = ("beta", "dropout", "head_init", "label_smoothing", "replay_weights")
+
 
 def draw(space: dict[str, list[object]], count: int, seed: int) -> list[dict[str, object]]:
     generator = make_generator(seed, "random search")
@@ -62,7 +81,7 @@ def draw(space: dict[str, list[object]], count: int, seed: int) -> list[dict[str
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("output", type=Path)
-    parser.add_argument("--stage", choices=list(SPACES), required=True)
+    parser.add_argument("--stage", choices=[*SPACES, "shortlist"], required=True)
     parser.add_argument("--draws", type=int, default=60)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--jobs", type=int, default=2)
@@ -73,7 +92,11 @@ def main() -> None:
     arguments = parser.parse_args()
     shared = {"evaluate": "validation", "validation_fraction": 0.1}
     configs: list[RunConfig] = []
-    for index, settings in enumerate(draw(SPACES[arguments.stage], arguments.draws, 0)):
+    if arguments.stage == "shortlist":
+        trials = [dict(zip(SHORTLIST_KEYS, values, strict=True)) for values in SHORTLIST]
+    else:
+        trials = draw(SPACES[arguments.stage], arguments.draws, 0)
+    for index, settings in enumerate(trials):
         variant = Variant(
             name=arguments.method, options=settings, label=f"{arguments.stage}-{index:03d}"
         )

@@ -44,7 +44,7 @@ def tiny_graph(
     labels = torch.arange(num_nodes) % num_classes
     y = labels[torch.randperm(num_nodes, generator=generator)]
     counts = torch.randint(0, 3, (num_nodes, num_features), generator=generator)
-    keep = torch.rand(num_nodes, num_features, generator=generator) < 0.4
+    keep = torch.rand(num_nodes, num_features, generator=generator) < 0.25
     x = (counts * keep).to(torch.float32)
     x[torch.arange(num_nodes), y % num_features] += 3.0
 

@@ -21,6 +21,7 @@ from evergraph.nn.ops import (
     dense_dropout,
     dropout,
     edge_softmax,
+    grouped_sum,
     project,
     spread,
 )
@@ -365,3 +366,15 @@ def test_dropout_takes_every_rate_that_the_config_takes():
     p = ModelConfig(dropout=0.999).dropout
     out = dropout(torch.ones(1000), p, seeded(9))
     assert torch.isfinite(out).all()
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_grouped_sum_equals_index_add_with_a_hub_and_isolated_nodes(chunked):
+    generator = torch.Generator().manual_seed(0)
+    node = torch.cat([torch.full((500,), 3), torch.randint(0, 40, (300,), generator=generator)])
+    node = node[torch.randperm(node.numel(), generator=generator)]
+    rows = torch.randn(node.numel(), 5, generator=generator, dtype=torch.float64)
+    ends = Ends.of(node, 50)
+    summed = grouped_sum(rows, ends.chunked() if chunked else ends)
+    expected = torch.zeros(50, 5, dtype=torch.float64).index_add_(0, node, rows)
+    torch.testing.assert_close(summed, expected)

@@ -8,14 +8,14 @@ differentiated twice.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from evergraph.stream.adjacency import Adjacency
+from evergraph.stream.adjacency import Adjacency, chunk_pointers
 from evergraph.stream.features import Features, SparseRows
 
 with warnings.catch_warnings():
@@ -31,6 +31,7 @@ class Ends:
     node: Tensor  # [E]
     order: Tensor | None  # [E] edge positions grouped by node; None when they already are
     indptr: Tensor  # [n + 1]
+    chunks: tuple[Tensor, Tensor] | None = None  # see chunk_pointers; None sums in one go
 
     @classmethod
     def of(cls, node: Tensor, num_nodes: int) -> Ends:
@@ -43,12 +44,18 @@ class Ends:
     @classmethod
     def targets(cls, adjacency: Adjacency) -> Ends:
         """The destinations of the edges."""
-        return cls(adjacency.dst, None, adjacency.indptr)
+        chunks = adjacency.chunks if adjacency.dst.is_cuda else None
+        return cls(adjacency.dst, None, adjacency.indptr, chunks)
 
     @classmethod
     def sources(cls, adjacency: Adjacency) -> Ends:
         """The sources of the edges."""
-        return cls(adjacency.src, adjacency.by_source, adjacency.source_indptr)
+        chunks = adjacency.source_chunks if adjacency.src.is_cuda else None
+        return cls(adjacency.src, adjacency.by_source, adjacency.source_indptr, chunks)
+
+    def chunked(self) -> Ends:
+        """The same ends, prepared for nodes that very many edges share."""
+        return replace(self, chunks=chunk_pointers(self.indptr))
 
 
 class _Spread(torch.autograd.Function):
@@ -64,6 +71,16 @@ class _Spread(torch.autograd.Function):
         return collect(grads[0], ctx.ends), None
 
 
+def grouped_sum(rows: Tensor, ends: Ends) -> Tensor:
+    """Sums edge rows at their ends group by group, in a fixed order, hubs in two rounds."""
+    grouped = rows if ends.order is None else rows.index_select(0, ends.order)
+    for pointer in (ends.indptr,) if ends.chunks is None else ends.chunks:
+        grouped = torch.segment_reduce(
+            grouped, "sum", offsets=pointer, axis=0, initial=0, unsafe=True
+        )
+    return grouped
+
+
 class _Collect(torch.autograd.Function):
     """Sums edge rows at nodes; its gradient spreads node rows to edges."""
 
@@ -72,10 +89,7 @@ class _Collect(torch.autograd.Function):
         ctx.ends = ends
         if rows.is_cuda:
             # index_add_ would use atomics there, in an order that changes from run to run.
-            grouped = rows if ends.order is None else rows.index_select(0, ends.order)
-            return torch.segment_reduce(
-                grouped, "sum", offsets=ends.indptr, axis=0, initial=0, unsafe=True
-            )
+            return grouped_sum(rows, ends)
         out = rows.new_zeros(ends.indptr.numel() - 1, *rows.shape[1:])
         return out.index_add_(0, ends.node, rows)
 

@@ -68,6 +68,16 @@ class Adjacency:
         return _pointer(self.src, self.num_nodes)
 
     @cached_property
+    def chunks(self) -> tuple[Tensor, Tensor]:
+        """Cuts every node's incoming edges into short runs; see :func:`chunk_pointers`."""
+        return chunk_pointers(self.indptr)
+
+    @cached_property
+    def source_chunks(self) -> tuple[Tensor, Tensor]:
+        """Cuts every node's outgoing edges, in the order of :attr:`by_source`."""
+        return chunk_pointers(self.source_indptr)
+
+    @cached_property
     def csr(self) -> tuple[Tensor, Tensor]:
         """The pattern by destination for sparse products: pointer and sources, int32."""
         return self.indptr.int(), self.src.int()
@@ -126,6 +136,21 @@ class Adjacency:
         return Adjacency(
             self.num_nodes, self.src.to(device), self.dst.to(device), self.indptr.to(device)
         )
+
+
+def chunk_pointers(indptr: Tensor, size: int = 64) -> tuple[Tensor, Tensor]:
+    """Cuts segments into chunks of at most ``size``, so that a hub does not hold up a sum.
+
+    Returns the pointer of chunks into what ``indptr`` points into, ``[c + 1]``, and the
+    pointer of segments into chunks, ``[n + 1]``.
+    """
+    degree = indptr[1:] - indptr[:-1]
+    counts = torch.div(degree + size - 1, size, rounding_mode="floor")
+    segments = torch.zeros_like(indptr)
+    torch.cumsum(counts, 0, out=segments[1:])
+    owner = torch.repeat_interleave(torch.arange(counts.numel(), device=indptr.device), counts)
+    rank = torch.arange(owner.numel(), device=indptr.device) - segments[owner]
+    return torch.cat([indptr[owner] + size * rank, indptr[-1:]]), segments
 
 
 def _both_ways(pairs: Tensor, num_nodes: int) -> Tensor:

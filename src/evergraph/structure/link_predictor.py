@@ -101,8 +101,12 @@ def train_link_predictor(
         model.parameters(), lr=config.link_lr, fused=True, capturable=on_cuda
     )
     once = graph.src < graph.dst  # each undirected edge once gives the same mean
-    edges = Ends.of(graph.src[once], graph.num_nodes), Ends.of(graph.dst[once], graph.num_nodes)
-    num_edges = edges[0].node.numel()
+    first, second = graph.src[once], graph.dst[once]
+    num_edges = first.numel()
+    edges = (
+        Ends.of(first, graph.num_nodes).chunked(),
+        Ends.of(second, graph.num_nodes).chunked(),
+    )
     labelled = torch.cat([view.train_nodes, buffer.nodes])
     num_current = view.train_nodes.numel()
 
