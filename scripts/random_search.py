@@ -3,7 +3,8 @@
     python scripts/random_search.py OUTPUT --stage training --draws 60 --seeds 2 --jobs 16
 
 Stage ``training`` varies what the paper leaves open and the settings every method shares;
-stages ``refined`` and ``shortlist`` narrow that down; stage ``structure`` varies DSLR's own settings on top of
+stages ``refined`` and ``shortlist`` narrow that down; stage ``structure`` varies DSLR's
+own settings on top of
 the presets. Finished cells are kept, so that a search can be stopped and continued. It prints
 the draws in order of validation PM.
 """

@@ -12,6 +12,10 @@ from hypothesis import settings
 
 from evergraph.stream import Graph, SparseRows
 
+if not torch.cuda.is_available():
+    # Without a GPU the CUDA kernels run in Triton's interpreter, which it must know from the start.
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 # Tensors here are tiny: a second thread costs more than it gives.
 torch.set_num_threads(1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import queue
@@ -13,6 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from evergraph.events import Epoch, Event, TaskDone
 from evergraph.experiments.config import RunConfig
 from evergraph.experiments.files import make_folder
 from evergraph.experiments.runs import RunFolder, execute
+from evergraph.stream import Graph
+from evergraph.stream.datasets import load_graph
 
 #: Least seconds between two progress messages of a worker.
 MESSAGE_INTERVAL = 0.2
@@ -205,7 +209,20 @@ def _run_cell(cell: Cell, device: str, data_root: Path | None) -> dict[str, Any]
             last = now
             _messages.put(Message(os.getpid(), cell.name, part, text))
 
-    return execute(cell.config, cell.path, device=device, data_root=data_root, on_event=tell)
+    return execute(
+        cell.config,
+        cell.path,
+        device=device,
+        data_root=data_root,
+        on_event=tell,
+        graph=_graph(cell.config.dataset, json.dumps(cell.config.dataset_options), data_root),
+    )
+
+
+@lru_cache(maxsize=1)
+def _graph(dataset: str, options: str, data_root: Path | None) -> Graph:
+    """Keeps the last graph: a worker's cells mostly share it."""
+    return load_graph(dataset, data_root, json.loads(options) or None)
 
 
 class ProgressTracker:

@@ -23,7 +23,7 @@ from evergraph.experiments.config import SCHEMA_VERSION, RunConfig
 from evergraph.experiments.files import make_folder, read_json, write_atomic, write_json
 from evergraph.methods import make_method
 from evergraph.metrics import scores
-from evergraph.stream import TaskStream
+from evergraph.stream import Graph, TaskStream
 from evergraph.stream.datasets import load_graph
 from evergraph.train import Learner, train
 
@@ -86,16 +86,17 @@ def execute(
     device: str = "cpu",
     data_root: Path | None = None,
     on_event: OnEvent | None = None,
+    graph: Graph | None = None,
 ) -> dict[str, Any]:
     """Runs a configuration in a folder, or continues it, and returns its results.
 
     A finished run is not run again. A run that was killed continues after its last finished
-    task, to the same bits.
+    task, to the same bits. ``graph`` saves loading it when it is at hand already.
     """
     folder = RunFolder(path)
     method = make_method(config.method, config.settings)
     place = pick_device(device)
-    graph = load_graph(config.dataset, data_root, config.dataset_options or None)
+    graph = graph or load_graph(config.dataset, data_root, config.dataset_options or None)
     stream = TaskStream(graph, config.protocol, config.seed)
     check_buffer(config, stream)
     finished = folder.claim(config)

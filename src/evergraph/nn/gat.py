@@ -59,8 +59,7 @@ class GATLayer(nn.Module):
         score_dst = (wx * self.att_dst).sum(dim=-1)
         scores = spread(score_src, sources) + spread(score_dst, targets)  # [E + n, H]
         alpha = edge_softmax(functional.leaky_relu(scores, 0.2), targets)
-        # On CUDA the plain path is the faster one for small graphs, and always deterministic.
-        weighted_sum = attend_plain if plain or wx.is_cuda else attend
+        weighted_sum = attend_plain if plain else attend
         return weighted_sum(alpha, wx, graph).flatten(1) + self.bias, alpha
 
 

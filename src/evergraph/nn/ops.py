@@ -175,33 +175,57 @@ def project(features: Features, weight: Tensor) -> Tensor:
 
 
 class _Attend(torch.autograd.Function):
-    """Weighted sums over neighbours as one sparse product per head, both ways."""
+    """Weighted sums over neighbours without a row per edge, both ways."""
 
     @staticmethod
     def forward(ctx: Any, alpha: Tensor, wx: Tensor, graph: Adjacency) -> Tensor:
-        weights = alpha.t().contiguous()  # [H, E]
-        rows = wx.transpose(0, 1).contiguous()  # [H, n, C]
-        ctx.save_for_backward(weights, rows)
+        ctx.save_for_backward(alpha, wx)
         ctx.graph = graph
-        products = [_matrix(graph.csr, a, graph) @ x for a, x in zip(weights, rows, strict=True)]
-        return torch.stack(products, dim=1)
+        if wx.is_cuda:
+            out: Tensor = _triton().weighted_sums(graph.chunks, graph.csr[1], alpha, wx)
+            return out
+        return _sums_by_head(graph.csr, alpha, wx)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         if torch.is_grad_enabled():  # only while the gradient itself is being recorded
             raise RuntimeError("attend cannot be differentiated twice: take the plain path")
-        weights, rows = ctx.saved_tensors
+        alpha, wx = ctx.saved_tensors
         graph: Adjacency = ctx.graph
-        out = grads[0].transpose(0, 1).contiguous()  # [H, n, C]
-        pattern = _matrix(graph.csr, weights.new_zeros(graph.num_edges), graph)
-        by_source = weights.index_select(1, graph.by_source)
-        grad_alpha, grad_wx = [], []
-        for a, x, g in zip(by_source, rows, out, strict=True):
-            # Only the products that are edges are computed: g_i · x_j for j → i.
-            sampled = torch.sparse.sampled_addmm(pattern, g, x.t(), beta=0.0)
-            grad_alpha.append(sampled.values())
-            grad_wx.append(_matrix(graph.csr_by_source, a, graph) @ g)
-        return torch.stack(grad_alpha, dim=1), torch.stack(grad_wx, dim=1), None
+        by_source = alpha.index_select(0, graph.by_source)
+        if wx.is_cuda:
+            kernels = _triton()
+            columns = graph.csr_by_source[1]
+            grad_wx = kernels.weighted_sums(graph.source_chunks, columns, by_source, grads[0])
+            return kernels.edge_products(graph, grads[0], wx), grad_wx, None
+        grad_wx = _sums_by_head(graph.csr_by_source, by_source, grads[0])
+        return _products_by_head(graph, grads[0], wx), grad_wx, None
+
+
+def _triton() -> Any:
+    """Returns the CUDA kernels; Triton comes with PyTorch's CUDA builds and not without."""
+    from evergraph.nn.kernels import triton_attend  # noqa: PLC0415
+
+    return triton_attend
+
+
+def _sums_by_head(pattern: tuple[Tensor, Tensor], weights: Tensor, rows: Tensor) -> Tensor:
+    """Multiplies ``[n, n]`` sparse by ``[n, C]`` dense, head by head; ``[n, H, C]``."""
+    n = rows.shape[0]
+    by_head = zip(weights.t().contiguous(), rows.transpose(0, 1).contiguous(), strict=True)
+    products = [torch.sparse_csr_tensor(*pattern, a, (n, n)) @ x for a, x in by_head]
+    return torch.stack(products, dim=1)
+
+
+def _products_by_head(graph: Adjacency, left: Tensor, right: Tensor) -> Tensor:
+    """Computes ``left_i · right_j`` for every edge j → i and head, ``[E, H]``."""
+    n = graph.num_nodes
+    pattern = torch.sparse_csr_tensor(*graph.csr, left.new_zeros(graph.num_edges), (n, n))
+    by_head = zip(
+        left.transpose(0, 1).contiguous(), right.transpose(0, 1).contiguous(), strict=True
+    )
+    products = [torch.sparse.sampled_addmm(pattern, a, b.t(), beta=0.0) for a, b in by_head]
+    return torch.stack([product.values() for product in products], dim=1)
 
 
 def attend(alpha: Tensor, wx: Tensor, graph: Adjacency) -> Tensor:
@@ -224,11 +248,6 @@ def attend_plain(alpha: Tensor, wx: Tensor, graph: Adjacency) -> Tensor:
     messages = spread(wx.flatten(1), Ends.sources(graph)).view(-1, heads, channels)
     summed = collect((messages * alpha[:, :, None]).flatten(1), Ends.targets(graph))
     return summed.view(-1, heads, channels)
-
-
-def _matrix(pattern: tuple[Tensor, Tensor], values: Tensor, graph: Adjacency) -> Tensor:
-    indptr, columns = pattern
-    return torch.sparse_csr_tensor(indptr, columns, values, (graph.num_nodes, graph.num_nodes))
 
 
 def dropout(features: Features, p: float, generator: torch.Generator | None) -> Features:

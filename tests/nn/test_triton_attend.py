@@ -1,0 +1,58 @@
+"""The CUDA kernels, run by Triton's interpreter where there is no GPU, against plain PyTorch."""
+
+import pytest
+import torch
+
+from evergraph.nn.ops import attend_plain
+from evergraph.stream import Adjacency
+
+pytest.importorskip("triton", reason="needs Triton")
+
+
+@pytest.fixture(scope="module")
+def kernels():
+    from evergraph.nn.kernels import triton_attend
+
+    return triton_attend
+
+
+def graph_of(kind):
+    generator = torch.Generator().manual_seed(0)
+    if kind == "one node":
+        return Adjacency.from_edges(torch.empty(2, 0, dtype=torch.int64), 1)
+    if kind == "no edges":
+        return Adjacency.from_edges(torch.empty(2, 0, dtype=torch.int64), 7)
+    n = 150
+    pairs = torch.randint(0, 20 if kind == "isolated" else n, (2, 60), generator=generator)
+    if kind == "hub":
+        pairs = torch.stack([torch.zeros(n - 1, dtype=torch.int64), torch.arange(1, n)])
+    pairs = pairs[:, pairs[0] != pairs[1]]
+    both = torch.unique(torch.cat([pairs, pairs.flip(0)], dim=1), dim=1)
+    return Adjacency.from_edges(both, n)
+
+
+@pytest.mark.parametrize("channels", [4, 6])
+@pytest.mark.parametrize("loops", [False, True])
+@pytest.mark.parametrize("kind", ["random", "hub", "isolated", "no edges", "one node"])
+def test_kernels_equal_the_plain_sums_and_their_gradients(kernels, kind, loops, channels):
+    graph = graph_of(kind)
+    graph = graph.with_self_loops if loops else graph
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    graph = graph.to(device)
+    generator = torch.Generator().manual_seed(1)
+    alpha = torch.rand(graph.num_edges, 2, generator=generator).to(device).requires_grad_()
+    wx = torch.randn(graph.num_nodes, 2, channels, generator=generator).to(device)
+    wx.requires_grad_()
+    weight = torch.randn(graph.num_nodes, 2, channels, generator=generator).to(device)
+    expected = attend_plain(alpha, wx, graph)
+    (expected * weight).sum().backward()
+    with torch.no_grad():
+        out = kernels.weighted_sums(graph.chunks, graph.csr[1], alpha, wx)
+        by_source = alpha[graph.by_source]
+        grad_wx = kernels.weighted_sums(
+            graph.source_chunks, graph.csr_by_source[1], by_source, weight
+        )
+        grad_alpha = kernels.edge_products(graph, weight, wx)
+    torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(grad_wx, wx.grad, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(grad_alpha, alpha.grad, rtol=1e-5, atol=1e-5)
