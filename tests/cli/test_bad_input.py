@@ -402,9 +402,7 @@ def test_run_refuses_missing_file_and_folder(work: Path, command: Command):
     assert snapshot(work) == before
 
 
-def test_run_refuses_pickled_arrays(
-    work: Path, command: Command, make_graph: Callable[..., Graph]
-):
+def test_run_refuses_pickled_arrays(work: Path, command: Command, make_graph: Callable[..., Graph]):
     arrays = good_arrays(make_graph)
     np.savez(work / "objects.npz", **{**arrays, "x": arrays["x"].astype(object)})
     before = snapshot(work)
@@ -519,9 +517,7 @@ def test_resume_and_run_refuse_damaged_config(
     assert path.read_text() != good
     before = snapshot(work)
     check_refused(command("resume", "out"), *mentions)
-    check_refused(
-        command("run", "--dataset", "graph.npz", *QUICK, "--output", "out"), *mentions
-    )
+    check_refused(command("run", "--dataset", "graph.npz", *QUICK, "--output", "out"), *mentions)
     assert snapshot(work) == before
 
 
