@@ -22,7 +22,7 @@ def graph_of(kind):
         return Adjacency.from_edges(torch.empty(2, 0, dtype=torch.int64), 1)
     if kind == "no edges":
         return Adjacency.from_edges(torch.empty(2, 0, dtype=torch.int64), 7)
-    n = 150
+    n = 100 if kind == "hub" else 40
     pairs = torch.randint(0, 20 if kind == "isolated" else n, (2, 60), generator=generator)
     if kind == "hub":
         pairs = torch.stack([torch.zeros(n - 1, dtype=torch.int64), torch.arange(1, n)])

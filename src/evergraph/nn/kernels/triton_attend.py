@@ -6,8 +6,6 @@ order, so that results are the same bits every time.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -15,22 +13,24 @@ from torch import Tensor
 
 from evergraph.stream.adjacency import Adjacency
 
+# Triton reads annotations of kernels as code, so that theirs stay without types.
+
 #: Edges that one program reads at once.
 EDGES = 16
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _weighted_sums(  # noqa: PLR0917
-    chunks: Any,
-    columns: Any,
-    weights: Any,
-    rows: Any,
-    out: Any,
+def _weighted_sums(  # type: ignore[no-untyped-def]  # noqa: PLR0917
+    chunks,
+    columns,
+    weights,
+    rows,
+    out,
     heads: tl.constexpr,
     channels: tl.constexpr,
     block_channels: tl.constexpr,
     block_edges: tl.constexpr,
-) -> None:
+):
     """Sums ``weights[e, h] * rows[columns[e], h]`` over one chunk of edges for one head."""
     chunk = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
@@ -51,18 +51,18 @@ def _weighted_sums(  # noqa: PLR0917
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _edge_products(  # noqa: PLR0917
-    targets: Any,
-    sources: Any,
-    left: Any,
-    right: Any,
-    out: Any,
-    num_edges: Any,
+def _edge_products(  # type: ignore[no-untyped-def]  # noqa: PLR0917
+    targets,
+    sources,
+    left,
+    right,
+    out,
+    num_edges,
     heads: tl.constexpr,
     channels: tl.constexpr,
     block_channels: tl.constexpr,
     block_edges: tl.constexpr,
-) -> None:
+):
     """Computes ``left[targets[e], h] · right[sources[e], h]`` for a block of edges, one head."""
     edge = tl.program_id(0).to(tl.int64) * block_edges + tl.arange(0, block_edges)
     head = tl.program_id(1)
