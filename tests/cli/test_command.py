@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import torch
 import yaml
 
 from evergraph import cli
@@ -33,6 +34,13 @@ class Answer(NamedTuple):
 
 
 Command = Callable[..., Answer]
+
+
+@pytest.fixture(autouse=True)
+def _restore_denormals() -> Iterator[None]:
+    """Undoes what a run sets for the whole process: Hypothesis needs denormal floats."""
+    yield
+    torch.set_flush_denormal(False)
 
 
 @pytest.fixture

@@ -178,7 +178,9 @@ def test_variant_parse_refuses(text: str):
         Variant.parse(text)
 
 
-@given(st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), st.integers() | st.booleans()))
+@given(
+    st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), st.integers() | st.booleans())
+)
 def test_parse_settings_reads_what_yaml_writes(settings: dict[str, Any]):
     pairs = [f"{key}={yaml.safe_dump(value).split()[0]}" for key, value in settings.items()]
     assert parse_settings(pairs) == settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,13 @@ SHARED = {"epochs": 2, "link_epochs": 2, "channels": 4, "heads": 2, "buffer_size
 
 class Killed(BaseException):
     """Stands for a kill, which no code may catch."""
+
+
+@pytest.fixture(autouse=True)
+def _restore_denormals() -> Iterator[None]:
+    """Undoes what a run sets for the whole process: Hypothesis needs denormal floats."""
+    yield
+    torch.set_flush_denormal(False)
 
 
 @pytest.fixture
@@ -109,6 +116,13 @@ def test_finished_run_is_not_run_again(tmp_path: Path, graph: Graph):
     assert execute(config, tmp_path / "run", graph=graph, on_event=events.append) == first
     assert events == []
     assert (tmp_path / "run" / "results.json").stat().st_mtime_ns == at
+
+
+def test_execute_leaves_the_callers_floats_alone(tmp_path: Path, graph: Graph):
+    # Flushing denormals is a state of the processor: a library must not leave it changed.
+    torch.set_flush_denormal(False)
+    execute(make_config("finetune"), tmp_path / "run", graph=graph)
+    assert float(torch.tensor(2.0**-140) * 1) == 2.0**-140
 
 
 def test_run_folder_holds_no_pickle(tmp_path: Path, graph: Graph):

@@ -9,7 +9,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "cora": {
         "buffer_size": 100,
         "beta": 0.1,
-        "r": 0.3,
+        "r": 0.1,
         "dropout": 0.35,
         "head_init": "uniform",
         "label_smoothing": 0.2,
@@ -17,7 +17,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "citeseer": {
         "buffer_size": 100,
         "beta": 0.1,
-        "r": 0.25,
+        "r": 0.1,
         "dropout": 0.5,
         "head_init": "uniform",
         "label_smoothing": 0.2,
@@ -25,7 +25,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "amazon-computers": {
         "buffer_size": 200,
         "beta": 0.3,
-        "r": 0.2,
+        "r": 0.1,
         "dropout": 0.2,
         "head_init": "default",
         "label_smoothing": 0.1,

@@ -1,0 +1,74 @@
+"""The paper's numbers: found where it makes a claim, absent where it makes none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from evergraph.experiments.paper import Claim, claims, paper_numbers
+from evergraph.memory import SELECTORS
+from evergraph.methods import METHODS
+from evergraph.stream.datasets import DATASETS
+
+DSLR = METHODS["dslr"].Config().model_dump(mode="json")
+
+
+def test_claims_of_dslr_on_cora():
+    assert claims("cora", "dslr", DSLR) == {"pm": Claim(81.59, 1.65), "fm": Claim(14.59, 2.61)}
+    assert claims("cora", "dslr", {}) == claims("cora", "dslr", DSLR)
+
+
+def test_claims_of_replay_go_by_selector():
+    assert claims("cora", "replay", {"selector": "random"})["pm"] == Claim(77.99, None)
+    assert claims("cora", "replay", {"selector": "mf"})["pm"] == Claim(78.98, None)
+    assert claims("cora", "replay", {"selector": "cd"})["fm"] == Claim(20.03, None)
+    assert claims("cora", "replay", {"selector": "mf-feature"}) == {}
+    assert claims("citeseer", "replay", {"selector": "random"}) == {}
+    assert claims("cora", "replay", {}) == {}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"structure": "none"},
+        {"structure": "homophily"},
+        {"selector": "random"},
+        {"candidates": "entire"},
+        {"addition": "threshold"},
+        {"deletion": "lowest"},
+        {"sl_ratio": 0.5},
+    ],
+)
+def test_claims_of_variants_are_none(change: dict[str, Any]):
+    assert claims("cora", "dslr", {**DSLR, **change}) == {}
+
+
+def test_claims_of_tuned_settings_stay():
+    assert claims("cora", "dslr", {**DSLR, "beta": 0.2, "r": 0.25, "tau": 0.7})["pm"].mean == 81.59
+
+
+def test_claims_out_of_memory_are_none():
+    assert paper_numbers()["main"]["reddit"]["rclg"] == "oom"
+    assert claims("reddit", "rclg", {}) == {}
+    assert claims("reddit", "continual-gnn", {}) == {}
+
+
+@pytest.mark.parametrize(("dataset", "method"), [("mine.npz", "dslr"), ("cora", "finetune")])
+def test_claims_of_the_unknown_are_none(dataset: str, method: str):
+    assert claims(dataset, method, {}) == {}
+
+
+def test_paper_numbers_are_percentages_of_known_datasets():
+    numbers = paper_numbers()
+    for table in ("main", "selectors"):
+        for dataset, entries in numbers[table].items():
+            assert dataset in DATASETS
+            for name, entry in entries.items():
+                assert table == "main" or name in SELECTORS
+                if entry != "oom":
+                    assert entry.keys() == {"pm", "fm"}
+                    for mean, std in entry.values():
+                        assert 0 <= mean <= 100
+                        assert std is None or 0 < std < 20
+    assert all("dslr" in entries for entries in numbers["main"].values())
