@@ -202,7 +202,7 @@ def test_run_grid_of_finished_cells_starts_nothing(work: Path, monkeypatch: pyte
     assert [cell for cell, _ in told] == cells
 
 
-def compare(output: str, *extra: str, epochs: int = 150) -> list[str]:
+def compare(output: str, *extra: str, epochs: int = 60) -> list[str]:
     """Words of a grid of six cells, each well under a second."""
     words = ["compare", "--dataset", "graph.npz", "--method", "finetune", "--method", "dslr"]
     for key, value in {**SHARED, "epochs": epochs, "buffer_size": 8}.items():
@@ -228,6 +228,7 @@ def start(work: Path) -> Iterator[Callable[[Sequence[str]], subprocess.Popen[byt
             subprocess.Popen(
                 [sys.executable, "-m", "evergraph", *words],
                 cwd=work,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,

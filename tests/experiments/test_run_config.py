@@ -196,7 +196,7 @@ def test_parse_settings_takes_the_last_of_a_key():
 def test_load_mapping_names_line_and_kind():
     with pytest.raises(InputError, match=r"'f.yaml' to be YAML \(it is not at line 2\)"):
         load_mapping("a: 1\nb: [", "f.yaml")
-    with pytest.raises(InputError, match="'f.yaml' to hold keys and values .got str."):
+    with pytest.raises(InputError, match=r"'f.yaml' to hold keys and values \(got str\)"):
         load_mapping("word", "f.yaml")
 
 

@@ -192,7 +192,7 @@ def test_claim_takes_the_same_run_under_another_label(tmp_path: Path):
 def test_claim_refuses_another_run(tmp_path: Path, other: dict[str, Any]):
     folder = RunFolder(tmp_path)
     folder.claim(make_config())
-    with pytest.raises(InputError, match="dslr on tiny.npz, seed 0"):
+    with pytest.raises(InputError, match=r"dslr on tiny\.npz, seed 0"):
         folder.claim(make_config(**other))
     assert folder.config() == make_config()
 

@@ -96,7 +96,7 @@ def test_summarise_grid_of_one_task_has_no_forgetting():
 
 def test_summarise_grid_refuses_mixed_settings_under_one_label():
     results = [result("dslr", 0, 80.0), result("dslr", 1, 81.0, variant_hash="other")]
-    with pytest.raises(InputError, match="'dslr' on 'cora' .* @label"):
+    with pytest.raises(InputError, match=r"'dslr' on 'cora' .* @label"):
         summarise_grid(results)
 
 

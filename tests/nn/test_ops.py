@@ -12,16 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
+from evergraph.nn.attention import attend, attend_plain
 from evergraph.nn.model import ModelConfig
 from evergraph.nn.ops import (
     Ends,
-    attend,
-    attend_plain,
     collect,
     dense_dropout,
     dropout,
     edge_softmax,
-    grouped_sum,
+    grouped,
     project,
     spread,
 )
@@ -369,12 +368,16 @@ def test_dropout_takes_every_rate_that_the_config_takes():
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_grouped_sum_equals_index_add_with_a_hub_and_isolated_nodes(chunked):
+def test_grouped_equals_scattering_with_a_hub_and_isolated_nodes(chunked):
     generator = torch.Generator().manual_seed(0)
     node = torch.cat([torch.full((500,), 3), torch.randint(0, 40, (300,), generator=generator)])
     node = node[torch.randperm(node.numel(), generator=generator)]
     rows = torch.randn(node.numel(), 5, generator=generator, dtype=torch.float64)
     ends = Ends.of(node, 50)
-    summed = grouped_sum(rows, ends.chunked() if chunked else ends)
-    expected = torch.zeros(50, 5, dtype=torch.float64).index_add_(0, node, rows)
-    torch.testing.assert_close(summed, expected)
+    ends = ends.chunked() if chunked else ends
+    index = node[:, None].expand_as(rows)
+    expected = torch.zeros(50, 5, dtype=torch.float64).scatter_add_(0, index, rows)
+    torch.testing.assert_close(grouped(rows, ends, "sum"), expected)
+    lowest = torch.full((50, 5), -torch.inf, dtype=torch.float64)
+    expected = lowest.scatter_reduce_(0, index, rows, "amax")
+    torch.testing.assert_close(grouped(rows, ends, "max"), expected)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from evergraph.nn.ops import attend_plain
+from evergraph.nn.attention import attend_plain
 from evergraph.stream import Adjacency
 
 pytest.importorskip("triton", reason="needs Triton")

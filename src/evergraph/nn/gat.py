@@ -6,15 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from evergraph.nn.ops import (
-    Ends,
-    attend,
-    attend_plain,
-    dropout,
-    edge_softmax,
-    project,
-    spread,
-)
+from evergraph.nn.attention import attend, attend_plain
+from evergraph.nn.ops import Ends, dropout, edge_softmax, project, spread
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.features import Features
 

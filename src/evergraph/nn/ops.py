@@ -1,15 +1,14 @@
 """The few vectorised operations that every encoder is made of, in plain PyTorch.
 
 Each one gives the same bits on every call, on CPU and CUDA: sums over edges run in a fixed
-order and random masks come from an explicit generator. All but :func:`attend` can be
-differentiated twice.
+order and random masks come from an explicit generator. All can be differentiated twice.
 """
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -71,14 +70,18 @@ class _Spread(torch.autograd.Function):
         return collect(grads[0], ctx.ends), None
 
 
-def grouped_sum(rows: Tensor, ends: Ends) -> Tensor:
-    """Sums edge rows at their ends group by group, in a fixed order, hubs in two rounds."""
-    grouped = rows if ends.order is None else rows.index_select(0, ends.order)
+def grouped(rows: Tensor, ends: Ends, reduce: Literal["sum", "max"]) -> Tensor:
+    """Reduces edge rows at their ends group by group, in a fixed order, hubs in two rounds.
+
+    A node without edges gets 0 for a sum and −∞ for a maximum.
+    """
+    initial = 0.0 if reduce == "sum" else -torch.inf
+    rows = rows if ends.order is None else rows.index_select(0, ends.order)
     for pointer in (ends.indptr,) if ends.chunks is None else ends.chunks:
-        grouped = torch.segment_reduce(
-            grouped, "sum", offsets=pointer, axis=0, initial=0, unsafe=True
+        rows = torch.segment_reduce(
+            rows, reduce, offsets=pointer, axis=0, initial=initial, unsafe=True
         )
-    return grouped
+    return rows
 
 
 class _Collect(torch.autograd.Function):
@@ -89,7 +92,7 @@ class _Collect(torch.autograd.Function):
         ctx.ends = ends
         if rows.is_cuda:
             # index_add_ would use atomics there, in an order that changes from run to run.
-            return grouped_sum(rows, ends)
+            return grouped(rows, ends, "sum")
         out = rows.new_zeros(ends.indptr.numel() - 1, *rows.shape[1:])
         return out.index_add_(0, ends.node, rows)
 
@@ -98,7 +101,7 @@ class _Collect(torch.autograd.Function):
         return spread(grads[0], ctx.ends), None
 
 
-def _call(function: Any, *arguments: Any) -> Tensor:
+def call(function: Any, *arguments: Any) -> Tensor:
     """Applies an autograd function; PyTorch leaves ``apply`` without types."""
     out: Tensor = function.apply(*arguments)
     return out
@@ -106,20 +109,22 @@ def _call(function: Any, *arguments: Any) -> Tensor:
 
 def spread(rows: Tensor, ends: Ends) -> Tensor:
     """Gives each edge the row of its end: ``[n, ...]`` → ``[E, ...]``."""
-    return _call(_Spread, rows, ends)
+    return call(_Spread, rows, ends)
 
 
 def collect(rows: Tensor, ends: Ends) -> Tensor:
     """Sums edge rows at their ends: ``[E, ...]`` → ``[n, ...]``."""
-    return _call(_Collect, rows, ends)
+    return call(_Collect, rows, ends)
 
 
 def edge_softmax(scores: Tensor, ends: Ends) -> Tensor:
     """Normalises edge scores ``[E, H]`` over the edges that share an end."""
-    num_nodes = ends.indptr.numel() - 1
-    index = ends.node[:, None].expand_as(scores)
-    highest = scores.new_full((num_nodes, scores.shape[1]), -torch.inf)
-    highest = highest.scatter_reduce_(0, index, scores.detach(), "amax")
+    fixed = scores.detach()
+    if scores.is_cuda:  # scattering a maximum there makes the edges of a hub wait in line
+        highest = grouped(fixed, ends, "max")
+    else:
+        highest = scores.new_full((ends.indptr.numel() - 1, scores.shape[1]), -torch.inf)
+        highest.scatter_reduce_(0, ends.node[:, None].expand_as(scores), fixed, "amax")
     weights = torch.exp(scores - highest.index_select(0, ends.node))
     return weights / spread(collect(weights, ends), ends)
 
@@ -159,7 +164,7 @@ class _SparseProduct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        product = _call(_SparseProduct, grads[0].contiguous(), ctx.transpose, ctx.matrix)
+        product = call(_SparseProduct, grads[0].contiguous(), ctx.transpose, ctx.matrix)
         return product, None, None
 
 
@@ -171,83 +176,7 @@ def project(features: Features, weight: Tensor) -> Tensor:
     matrix = _Csr(*features.csr, features.values, d)
     indptr, rows, order = features.csr_by_column
     transpose = _Csr(indptr, rows, features.values[order], n)
-    return _call(_SparseProduct, weight, matrix, transpose)
-
-
-class _Attend(torch.autograd.Function):
-    """Weighted sums over neighbours without a row per edge, both ways."""
-
-    @staticmethod
-    def forward(ctx: Any, alpha: Tensor, wx: Tensor, graph: Adjacency) -> Tensor:
-        ctx.save_for_backward(alpha, wx)
-        ctx.graph = graph
-        if wx.is_cuda:
-            out: Tensor = _triton().weighted_sums(graph.chunks, graph.csr[1], alpha, wx)
-            return out
-        return _sums_by_head(graph.csr, alpha, wx)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
-        if torch.is_grad_enabled():  # only while the gradient itself is being recorded
-            raise RuntimeError("attend cannot be differentiated twice: take the plain path")
-        alpha, wx = ctx.saved_tensors
-        graph: Adjacency = ctx.graph
-        by_source = alpha.index_select(0, graph.by_source)
-        if wx.is_cuda:
-            kernels = _triton()
-            columns = graph.csr_by_source[1]
-            grad_wx = kernels.weighted_sums(graph.source_chunks, columns, by_source, grads[0])
-            return kernels.edge_products(graph, grads[0], wx), grad_wx, None
-        grad_wx = _sums_by_head(graph.csr_by_source, by_source, grads[0])
-        return _products_by_head(graph, grads[0], wx), grad_wx, None
-
-
-def _triton() -> Any:
-    """Returns the CUDA kernels; Triton comes with PyTorch's CUDA builds and not without."""
-    from evergraph.nn.kernels import triton_attend  # noqa: PLC0415
-
-    return triton_attend
-
-
-def _sums_by_head(pattern: tuple[Tensor, Tensor], weights: Tensor, rows: Tensor) -> Tensor:
-    """Multiplies ``[n, n]`` sparse by ``[n, C]`` dense, head by head; ``[n, H, C]``."""
-    n = rows.shape[0]
-    by_head = zip(weights.t().contiguous(), rows.transpose(0, 1).contiguous(), strict=True)
-    products = [torch.sparse_csr_tensor(*pattern, a, (n, n)) @ x for a, x in by_head]
-    return torch.stack(products, dim=1)
-
-
-def _products_by_head(graph: Adjacency, left: Tensor, right: Tensor) -> Tensor:
-    """Computes ``left_i · right_j`` for every edge j → i and head, ``[E, H]``."""
-    n = graph.num_nodes
-    pattern = torch.sparse_csr_tensor(*graph.csr, left.new_zeros(graph.num_edges), (n, n))
-    by_head = zip(
-        left.transpose(0, 1).contiguous(), right.transpose(0, 1).contiguous(), strict=True
-    )
-    products = [torch.sparse.sampled_addmm(pattern, a, b.t(), beta=0.0) for a, b in by_head]
-    return torch.stack([product.values() for product in products], dim=1)
-
-
-def attend(alpha: Tensor, wx: Tensor, graph: Adjacency) -> Tensor:
-    r"""Computes :math:`\sum_j \alpha_{ij} W x_j` without a row per edge and channel.
-
-    Memory grows with ``E × H + n × H × C``. It can be differentiated once; asked for a second
-    derivative it raises. :func:`attend_plain` is the same by definition.
-
-    Args:
-        alpha: Attention of every edge, ``[E, H]``.
-        wx: Projected rows, ``[n, H, C]``.
-        graph: The graph the edges belong to.
-    """
-    return _call(_Attend, alpha, wx, graph)
-
-
-def attend_plain(alpha: Tensor, wx: Tensor, graph: Adjacency) -> Tensor:
-    """Does what :func:`attend` does edge by edge; differentiable any number of times."""
-    heads, channels = wx.shape[1:]
-    messages = spread(wx.flatten(1), Ends.sources(graph)).view(-1, heads, channels)
-    summed = collect((messages * alpha[:, :, None]).flatten(1), Ends.targets(graph))
-    return summed.view(-1, heads, channels)
+    return call(_SparseProduct, weight, matrix, transpose)
 
 
 def dropout(features: Features, p: float, generator: torch.Generator | None) -> Features:
