@@ -714,7 +714,7 @@ def test_compare_interrupted_while_workers_start_says_so(work: Path):
     while len(list(work.glob("out/runs/*/*/*/config.yaml"))) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    time.sleep(1.0)
+    time.sleep(0.3)
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=TIMEOUT)
     check_interrupted(Answer(process.returncode, out, err))

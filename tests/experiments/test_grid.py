@@ -202,7 +202,7 @@ def test_run_grid_of_finished_cells_starts_nothing(work: Path, monkeypatch: pyte
     assert [cell for cell, _ in told] == cells
 
 
-def compare(output: str, *extra: str, epochs: int = 60) -> list[str]:
+def compare(output: str, *extra: str, epochs: int = 30) -> list[str]:
     """Words of a grid of six cells, each well under a second."""
     words = ["compare", "--dataset", "graph.npz", "--method", "finetune", "--method", "dslr"]
     for key, value in {**SHARED, "epochs": epochs, "buffer_size": 8}.items():

@@ -63,7 +63,7 @@ def test_resolve_takes_defaults_without_preset():
 
 def test_resolve_takes_preset_over_defaults():
     config = resolved("citeseer")
-    assert config.settings["r"] == PRESETS["citeseer"]["r"] == 0.25
+    assert config.settings["r"] == PRESETS["citeseer"]["r"]
     assert config.model.dropout == PRESETS["citeseer"]["dropout"]
     assert config.training.label_smoothing == PRESETS["citeseer"]["label_smoothing"]
     assert config.protocol == protocol_for("citeseer")

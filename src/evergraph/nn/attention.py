@@ -43,7 +43,7 @@ class _Attend(torch.autograd.Function):
         if wx.is_cuda:
             out: Tensor = _triton().weighted_sums(graph.chunks, graph.csr[1], alpha, wx)
             return out
-        return _sums_by_head(graph.csr, alpha, wx)
+        return _sums_by_head(graph.csr, alpha, _by_head(wx))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
@@ -57,8 +57,9 @@ class _Attend(torch.autograd.Function):
             columns = graph.csr_by_source[1]
             grad_wx = kernels.weighted_sums(graph.source_chunks, columns, by_source, grads[0])
             return kernels.edge_products(graph, grads[0], wx), grad_wx, None
-        grad_wx = _sums_by_head(graph.csr_by_source, by_source, grads[0])
-        return _products_by_head(graph, grads[0], wx), grad_wx, None
+        grad = _by_head(grads[0])
+        grad_wx = _sums_by_head(graph.csr_by_source, by_source, grad)
+        return _products_by_head(graph, grad, _by_head(wx)), grad_wx, None
 
 
 def _triton() -> Any:
@@ -68,20 +69,26 @@ def _triton() -> Any:
     return triton_attend
 
 
+def _by_head(rows: Tensor) -> Tensor:
+    """Puts heads first: ``[n, H, C]`` → ``[H, n, C]``."""
+    return rows.transpose(0, 1).contiguous()
+
+
 def _sums_by_head(pattern: tuple[Tensor, Tensor], weights: Tensor, rows: Tensor) -> Tensor:
-    """Multiplies ``[n, n]`` sparse by ``[n, C]`` dense, head by head; ``[n, H, C]``."""
-    n = rows.shape[0]
-    by_head = zip(weights.t().contiguous(), rows.transpose(0, 1).contiguous(), strict=True)
+    """Multiplies ``[n, n]`` sparse by ``[n, C]`` dense, head by head.
+
+    ``weights`` are ``[E, H]``, ``rows`` ``[H, n, C]``; returns ``[n, H, C]``.
+    """
+    n = rows.shape[1]
+    by_head = zip(weights.t().contiguous(), rows, strict=True)
     products = [torch.sparse_csr_tensor(*pattern, a, (n, n)) @ x for a, x in by_head]
     return torch.stack(products, dim=1)
 
 
 def _products_by_head(graph: Adjacency, left: Tensor, right: Tensor) -> Tensor:
-    """Computes ``left_i · right_j`` for every edge j → i and head, ``[E, H]``."""
+    """Computes ``left_i · right_j`` for every edge j → i and head; both ``[H, n, C]``."""
     n = graph.num_nodes
     pattern = torch.sparse_csr_tensor(*graph.csr, left.new_zeros(graph.num_edges), (n, n))
-    by_head = zip(
-        left.transpose(0, 1).contiguous(), right.transpose(0, 1).contiguous(), strict=True
-    )
+    by_head = zip(left, right, strict=True)
     products = [torch.sparse.sampled_addmm(pattern, a, b.t(), beta=0.0) for a, b in by_head]
     return torch.stack([product.values() for product in products], dim=1)

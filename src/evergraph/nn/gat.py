@@ -47,13 +47,23 @@ class GATLayer(nn.Module):
         """
         graph = adjacency.with_self_loops
         sources, targets = Ends.sources(graph), Ends.targets(graph)
-        wx = project(x, self.weight).view(-1, self.heads, self.channels)  # [n, H, C]
-        score_src = (wx * self.att_src).sum(dim=-1)  # [n, H]
-        score_dst = (wx * self.att_dst).sum(dim=-1)
-        scores = spread(score_src, sources) + spread(score_dst, targets)  # [E + n, H]
+        flat = project(x, self.weight)  # [n, H * C]
+        wx = flat.view(-1, self.heads, self.channels)
+        score = flat @ self._score_matrix()  # [n, 2 H]
+        from_source, at_target = score[:, : self.heads], score[:, self.heads :]
+        scores = spread(from_source, sources) + spread(at_target, targets)  # [E + n, H]
         alpha = edge_softmax(functional.leaky_relu(scores, 0.2), targets)
         weighted_sum = attend_plain if plain else attend
         return weighted_sum(alpha, wx, graph).flatten(1) + self.bias, alpha
+
+    def _score_matrix(self) -> Tensor:
+        """Lays ``att_src`` and ``att_dst`` out as ``[H * C, 2 H]``, each head in its own rows.
+
+        One product then scores all nodes instead of several passes over ``[n, H, C]``.
+        """
+        own = torch.eye(self.heads, device=self.bias.device)[:, None, :]  # [H, 1, H]
+        blocks = [att[0, :, :, None] * own for att in (self.att_src, self.att_dst)]
+        return torch.cat(blocks, dim=2).flatten(0, 1)
 
 
 class GAT(nn.Module):
