@@ -21,15 +21,18 @@ class Config(BaseModel):
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
 
 
-def parse(cls: type[ConfigT], values: Mapping[str, Any]) -> ConfigT:
-    """Validates ``values`` as a ``cls``, turning the first failure into one sentence."""
+def parse(cls: type[ConfigT], values: Mapping[str, Any], prefix: str = "") -> ConfigT:
+    """Validates ``values`` as a ``cls``, turning the first failure into one sentence.
+
+    ``prefix`` stands before the name of a field that is part of a larger document.
+    """
     try:
         return cls.model_validate(dict(values))
     except ValidationError as error:
-        raise _sentence(cls, error) from None
+        raise _sentence(cls, error, prefix) from None
 
 
-def _sentence(cls: type[BaseModel], error: ValidationError) -> InputError:
+def _sentence(cls: type[BaseModel], error: ValidationError, prefix: str) -> InputError:
     # A value that fits no branch of a union gives one failure per branch; the deepest one
     # points at the entry that is wrong.
     first = max(error.errors(include_url=False), key=lambda failure: len(failure["loc"]))
@@ -46,7 +49,7 @@ def _sentence(cls: type[BaseModel], error: ValidationError) -> InputError:
     expected = _describe(field.annotation, field.metadata) if field is not None else None
     what = expected or _first_lower(str(first["msg"]))
     return InputError(
-        f"Expected '{shown.lstrip('.')}' {what} (got {first['input']!r}); change its value."
+        f"Expected '{prefix}{shown.lstrip('.')}' {what} (got {first['input']!r}); change its value."
     )
 
 

@@ -236,7 +236,7 @@ def test_run_on_a_generated_graph(work: Path, command: Command):
     words = ("run", "--dataset", "synthetic:nodes=80,classes=4,mean_degree=4", "--output", "out")
     assert command(*words, *QUICK).code == 0
     results = read(work / "out" / "results.json")
-    assert results["dataset"] == "synthetic"
+    assert results["dataset"] == "synthetic:classes=4,mean_degree=4,nodes=80"
     assert len(results["class_names"]) == 4
 
 

@@ -13,7 +13,8 @@ import torch
 from evergraph.errors import InputError
 from evergraph.events import Event, TaskDone, TaskStarted
 from evergraph.experiments.config import RunConfig, Variant, resolve
-from evergraph.experiments.runs import RunFolder, check_buffer, execute, pick_device
+from evergraph.experiments.environment import pick_device
+from evergraph.experiments.runs import RunFolder, check_buffer, execute
 from evergraph.methods import METHODS
 from evergraph.stream import Graph, Protocol, TaskStream
 

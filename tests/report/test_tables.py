@@ -10,6 +10,7 @@ from rich.console import Console
 from evergraph.experiments.paper import Claim
 from evergraph.report import Sheet, accuracy_matrix, comparison_sheet, grid_sheet, run_scores
 from evergraph.report.tables import claim_text, number, size, spread
+from evergraph.stream import protocol_for
 
 
 def results(**changes: Any) -> dict[str, Any]:
@@ -19,6 +20,7 @@ def results(**changes: Any) -> dict[str, Any]:
         "label": "dslr",
         "seed": 3,
         "settings": {},
+        "protocol_hash": protocol_for("cora").hash,
         "evaluated_on": "test",
         "class_names": ["a", "b", "c"],
         "tasks": [[0, 1], [2]],
@@ -36,6 +38,7 @@ def entry(**changes: Any) -> dict[str, Any]:
         "method": "dslr",
         "label": "dslr",
         "settings": {},
+        "protocol_hash": protocol_for("cora").hash,
         "evaluated_on": "test",
         "seeds": [0, 1, 2],
         "pm": {"mean": 81.234, "std": 1.5},

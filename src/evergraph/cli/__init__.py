@@ -36,10 +36,12 @@ def main() -> None:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error)
             sys.exit(2)
-        message = getattr(error, "format_message", error.__str__)()
-        sys.exit(fail(f"{message} Try 'evergraph --help'.", 2))
+        message = " ".join(getattr(error, "format_message", error.__str__)().split())
+        sys.exit(fail(f"{message.rstrip('.')}; try 'evergraph --help'.", 2))
     except (KeyboardInterrupt, typer.Abort):
-        sys.exit(fail("Interrupted: what was finished is kept; the same command continues.", 130))
+        code = 130  # some releases of Typer return this code instead of raising
+    if code == 130:
+        fail("Interrupted: what was finished is kept; the same command continues.", 130)
     sys.exit(code if isinstance(code, int) else 0)
 
 

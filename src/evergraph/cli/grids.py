@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from evergraph.cli import options
+from evergraph.cli.console import make_console
 from evergraph.cli.progress import GridProgress
 from evergraph.errors import InputError
 from evergraph.experiments.config import Variant, check_shared, resolve
+from evergraph.experiments.environment import pick_device
 from evergraph.experiments.files import make_folder, write_atomic, write_json
 from evergraph.experiments.grid import make_cells, merge_runs, run_grid
-from evergraph.experiments.runs import pick_device
 from evergraph.experiments.summary import collect_results, compare_pairs, summarise_grid
 from evergraph.methods import METHODS
 from evergraph.report import comparison_sheet, grid_sheet
@@ -47,6 +47,10 @@ def compare(
     """Compare methods over seeds; finished cells are never run again."""
     if seeds < 1:
         raise InputError(f"Expected '--seeds' of at least 1 (got {seeds}); raise it.")
+    if output.exists() and not output.is_dir():
+        raise InputError(
+            f"Expected '--output' to be a folder (got the file '{output}'); choose another."
+        )
     if jobs is not None and jobs < 1:
         raise InputError(f"Expected '--jobs' of at least 1 (got {jobs}); raise it.")
     shared = options.shared_settings(
@@ -59,7 +63,7 @@ def compare(
         evaluate=evaluate,
     )
     variants = [Variant.parse(text) for name in method or ["dslr"] for text in _expand(name)]
-    graphs = [Variant.parse(text) for text in dataset or ["cora"]]
+    graphs = [Variant.parse_dataset(text) for text in dataset or ["cora"]]
     pick_device(device)
     configs = [
         resolve(graph, variant, seed, shared)
@@ -69,10 +73,9 @@ def compare(
     ]
     check_shared(shared, [variant.name for variant in variants])
     cells = make_cells(configs, output)
-    make_folder(output)
     if merge:
         merge_runs(output, merge)
-    progress = GridProgress(Console(stderr=True), len(cells))
+    progress = GridProgress(make_console(stderr=True), len(cells))
     with progress.running():
         failed = run_grid(
             cells,
@@ -92,6 +95,7 @@ def compare(
 
 def _conclude(output: Path, reference: str, as_json: bool) -> None:
     """Writes and prints the summary of everything in the folder."""
+    make_folder(output)
     results = collect_results(output / "runs")
     summary = summarise_grid(results)
     comparisons = compare_pairs(results, reference)
@@ -103,7 +107,7 @@ def _conclude(output: Path, reference: str, as_json: bool) -> None:
     if as_json:
         print(json.dumps(summary, indent=2))
         return
-    console = Console()
+    console = make_console()
     for sheet in sheets:
         console.print(sheet.rich())
     console.print(f"{output}/summary.json · {output}/summary.md", markup=False)

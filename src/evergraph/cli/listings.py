@@ -6,9 +6,8 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import Console
-
 from evergraph.cli import options
+from evergraph.cli.console import make_console
 from evergraph.memory import SELECTORS
 from evergraph.methods import METHODS
 from evergraph.report import Sheet
@@ -36,7 +35,7 @@ def datasets(as_json: options.JsonOption = False) -> None:
     ]
     rows.append(["path/to/file.npz", "–", "–", "–", "–", "default", "your own graph"])
     columns = ["dataset", "nodes", "edges", "features", "classes", "protocol", "obtained"]
-    Console().print(Sheet("Datasets", columns, rows, prose=("protocol", "obtained")).rich())
+    make_console().print(Sheet("Datasets", columns, rows, prose=("protocol", "obtained")).rich())
 
 
 def methods(as_json: options.JsonOption = False) -> None:
@@ -59,7 +58,7 @@ def methods(as_json: options.JsonOption = False) -> None:
     if as_json:
         print(json.dumps({"methods": entries, "selectors": selectors}, indent=2))
         return
-    console = Console()
+    console = make_console()
     rows = [[str(e["name"]), str(e["summary"]), str(e["paper"]), str(e["year"])] for e in entries]
     columns = ["method", "what it does", "paper", "year"]
     console.print(Sheet("Methods", columns, rows, prose=("what it does", "paper")).rich())

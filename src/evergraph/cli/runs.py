@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from evergraph.cli import options
+from evergraph.cli.console import make_console
 from evergraph.cli.progress import RunProgress
 from evergraph.experiments.config import RunConfig, Variant, check_shared, resolve
 from evergraph.experiments.files import write_atomic
@@ -46,7 +46,7 @@ def run(
     )
     variant = Variant.parse(method)
     check_shared(shared, [variant.name])
-    resolved = resolve(Variant.parse(dataset), variant, seed, shared)
+    resolved = resolve(Variant.parse_dataset(dataset), variant, seed, shared)
     folder = output or default_folder(resolved)
     carry_out(resolved, folder, device, data_root, as_json)
 
@@ -65,14 +65,14 @@ def carry_out(
     config: RunConfig, folder: Path, device: str, data_root: Path | None, as_json: bool
 ) -> None:
     """Executes a configuration and prints what came of it."""
-    progress = RunProgress(Console(stderr=True), config)
+    progress = RunProgress(make_console(stderr=True), config)
     with progress.running():
         results = execute(config, folder, device=device, data_root=data_root, on_event=progress)
     write_atomic(folder / "report.md", report_text(results).encode())
     if as_json:
         print(json.dumps(results, indent=2))
         return
-    console = Console()
+    console = make_console()
     console.print(accuracy_matrix(results).rich())
     console.print(run_scores(results).rich())
     seconds = results["seconds"]["total"]

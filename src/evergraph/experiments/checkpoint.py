@@ -37,7 +37,7 @@ def save_checkpoint(folder: Path, learner: Learner, done: list[dict[str, Any]]) 
         "method": learner.method.state_dict(),
         "model": dict(model.state_dict()) if model is not None else None,
     }
-    document = _lift(state, "state", tensors)
+    document = _lift(state, tensors)
     make_folder(folder)
     content = save(tensors, metadata={"state": json.dumps(document)})
     write_atomic(folder / "learner.safetensors", content)
@@ -76,15 +76,16 @@ def load_checkpoint(
     return done
 
 
-def _lift(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
-    """Replaces tensors by references, collecting them."""
+def _lift(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """Replaces tensors by numbers, collecting copies: two of them may share their memory."""
     if isinstance(value, Tensor):
-        tensors[path] = value.detach().cpu().contiguous()
-        return {TENSOR: path}
+        name = str(len(tensors))
+        tensors[name] = value.detach().cpu().clone().contiguous()
+        return {TENSOR: name}
     if isinstance(value, Mapping):
-        return {str(key): _lift(item, f"{path}/{key}", tensors) for key, item in value.items()}
+        return {str(key): _lift(item, tensors) for key, item in value.items()}
     if isinstance(value, list):
-        return [_lift(item, f"{path}/{i}", tensors) for i, item in enumerate(value)]
+        return [_lift(item, tensors) for item in value]
     return value
 
 

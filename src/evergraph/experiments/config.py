@@ -14,6 +14,7 @@ from evergraph.experiments.presets import PRESETS
 from evergraph.methods import TrainConfig, method_class
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol, protocol_for
+from evergraph.stream.datasets import DATASETS
 from evergraph.validation import Config, parse
 
 SCHEMA_VERSION = 1
@@ -54,6 +55,12 @@ class RunConfig(Config):
     protocol: Protocol
 
     @property
+    def dataset_name(self) -> str:
+        """Names the graph in tables, generated ones with their options."""
+        options = ",".join(f"{key}={value}" for key, value in sorted(self.dataset_options.items()))
+        return f"{self.dataset}:{options}" if options else self.dataset
+
+    @property
     def hash(self) -> str:
         """Identifies the run: equal hashes give equal results."""
         content = self.model_dump_json(exclude={"label", "overrides"})
@@ -72,7 +79,11 @@ class RunConfig(Config):
     @classmethod
     def from_yaml(cls, text: str, source: str) -> RunConfig:
         """Reads what :meth:`to_yaml` wrote."""
-        config = parse(cls, load_mapping(text, source))
+        values = load_mapping(text, source)
+        for name, section in SECTIONS.items():  # so that a wrong key is named by its section
+            if isinstance(values.get(name), dict):
+                values[name] = parse(section, values[name], prefix=f"{name}.")
+        config = parse(cls, values)
         method = method_class(config.method)
         parse(method.Config, config.settings)
         return config
@@ -86,11 +97,19 @@ class Variant(Config):
     label: str
 
     @classmethod
+    def parse_dataset(cls, text: str) -> Variant:
+        """Reads ``synthetic:nodes=5000``; everything else is a name or a path as it stands."""
+        name, _, tail = text.partition(":")
+        if name not in DATASETS or not tail:
+            return cls(name=text, label=text)
+        return cls(name=name, options=parse_settings(tail.split(",")), label=text)
+
+    @classmethod
     def parse(cls, text: str) -> Variant:
         """Reads ``replay:selector=mf,beta=0.2@replay-mf``."""
         body, _, label = text.partition("@")
         name, _, tail = body.partition(":")
-        if tail and "=" not in tail:  # a Windows path or a typing slip, not options
+        if tail and "=" not in tail:
             raise InputError(
                 f"Expected NAME:key=value,... (got '{text}'); write for example replay:selector=mf."
             )

@@ -9,10 +9,12 @@ import queue
 import re
 import shutil
 import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -42,7 +44,7 @@ class Cell:
     @property
     def name(self) -> str:
         """What progress shows."""
-        return f"{self.config.dataset} · {self.config.label} · seed {self.config.seed}"
+        return f"{self.config.dataset_name} · {self.config.label} · seed {self.config.seed}"
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,11 @@ def make_cells(configs: Sequence[RunConfig], output: Path) -> list[Cell]:
     cells: dict[Path, Cell] = {}
     for config in configs:
         path = output / "runs" / dataset_slug(config) / slug(config.label) / f"seed-{config.seed}"
+        if path in cells and cells[path].config.dataset_name != config.dataset_name:
+            raise InputError(
+                "Expected every dataset of a grid to have its own file name (got "
+                f"'{cells[path].config.dataset_name}' and '{config.dataset_name}'); rename one."
+            )
         if path in cells:
             raise InputError(
                 f"Expected every method of a grid to have its own label (got '{config.label}' "
@@ -79,15 +86,14 @@ def slug(text: str) -> str:
 
 
 def dataset_slug(config: RunConfig) -> str:
-    """Names a dataset's folder; generated graphs by their options."""
-    options = [f"{key}={value}" for key, value in sorted(config.dataset_options.items())]
-    return slug("-".join([Path(config.dataset).stem, *options]))
+    """Names a dataset's folder: generated graphs by their options, files without their path."""
+    return slug(config.dataset_name if config.dataset_options else Path(config.dataset).stem)
 
 
 def merge_runs(output: Path, sources: Sequence[Path]) -> int:
     """Copies finished runs made elsewhere into a grid's folder; returns how many were new."""
-    copied = 0
-    for source in sources:
+    finished: dict[Path, Cell] = {}
+    for source in sources:  # everything is checked before anything is copied
         found = sorted(source.glob("**/results.json"))
         if not found:
             raise InputError(
@@ -95,18 +101,17 @@ def merge_runs(output: Path, sources: Sequence[Path]) -> int:
                 "check the path."
             )
         for results in found:
-            config = RunFolder(results.parent).config()
-            cell = make_cells([config], output)[0]
-            if cell.path.exists():
-                if RunFolder(cell.path).claim(config) is not None:
-                    continue
-                shutil.rmtree(cell.path)  # the same run, unfinished here and finished there
-            make_folder(cell.path.parent)
-            beside = cell.path.with_name(f".{cell.path.name}.{os.getpid()}.new")
-            shutil.copytree(results.parent, beside)
-            beside.rename(cell.path)
-            copied += 1
-    return copied
+            cell = make_cells([RunFolder(results.parent).config()], output)[0]
+            if RunFolder(cell.path).inspect(cell.config) is None:
+                finished[results.parent] = cell
+    for folder, cell in finished.items():
+        if cell.path.exists():
+            shutil.rmtree(cell.path)  # the same run, unfinished here and finished there
+        make_folder(cell.path.parent)
+        beside = cell.path.with_name(f".{cell.path.name}.{os.getpid()}.new")
+        shutil.copytree(folder, beside)
+        beside.rename(cell.path)
+    return len(finished)
 
 
 def run_grid(
@@ -125,7 +130,7 @@ def run_grid(
     """
     todo = []
     for cell in cells:
-        finished = RunFolder(cell.path).claim(cell.config)
+        finished = RunFolder(cell.path).inspect(cell.config)
         if finished is None:
             todo.append(cell)
         else:
@@ -139,7 +144,8 @@ def run_grid(
     with ProcessPoolExecutor(
         jobs, mp_context=context, initializer=_start_worker, initargs=(messages, threads)
     ) as pool:
-        futures = {pool.submit(_run_cell, cell, device, data_root): cell for cell in todo}
+        with _interrupts_held():
+            futures = {pool.submit(_run_cell, cell, device, data_root): cell for cell in todo}
         try:
             failed = _follow(futures, messages, on_message, on_cell)
         except BaseException:
@@ -148,6 +154,19 @@ def run_grid(
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return failed
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Delays Ctrl-C while workers start, which then inherit that it is not for them."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _follow(
@@ -191,18 +210,23 @@ def _start_worker(messages: Any, threads: int) -> None:
     _messages = messages
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     torch.set_num_threads(threads)
+    threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _leave_with(parent: int) -> None:
+    """Ends this worker when its parent is gone; run folders stay resumable."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 def _run_cell(cell: Cell, device: str, data_root: Path | None) -> dict[str, Any]:
     """Runs one cell inside a worker."""
-    parent = os.getppid()
     tracker = ProgressTracker(cell.config)
     last = 0.0
 
     def tell(event: Event) -> None:
         nonlocal last
-        if os.getppid() != parent:
-            os._exit(1)  # nobody is left to tell; the folder stays resumable
         part, text = tracker.update(event)
         now = time.monotonic()
         if now - last >= MESSAGE_INTERVAL:

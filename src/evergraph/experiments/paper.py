@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from evergraph.stream import protocol_for
+
 
 class Claim(NamedTuple):
     """A printed mean with its standard deviation, None where none is printed."""
@@ -25,13 +27,18 @@ def paper_numbers() -> dict[str, Any]:
     return numbers
 
 
-def claims(dataset: str, method: str, settings: Mapping[str, Any]) -> dict[str, Claim]:
+def claims(
+    dataset: str, method: str, settings: Mapping[str, Any], protocol_hash: str | None = None
+) -> dict[str, Claim]:
     """Finds what the paper claims for a run: ``{"pm": ..., "fm": ...}``, {} for nothing.
 
     Replay is looked up by its selector. A variant of DSLR whose settings leave the method
-    (no structure learning, say) is another experiment and has no claim here.
+    (no structure learning, say) is another experiment and has no claim here, nor has a run
+    under another protocol than the paper's.
     """
     numbers = paper_numbers()
+    if protocol_hash is not None and protocol_hash != protocol_for(dataset).hash:
+        return {}
     if method == "replay":
         entry = numbers["selectors"].get(dataset, {}).get(settings.get("selector"))
     elif method == "dslr" and not _is_dslr_proper(settings):
@@ -44,5 +51,12 @@ def claims(dataset: str, method: str, settings: Mapping[str, Any]) -> dict[str, 
 
 
 def _is_dslr_proper(settings: Mapping[str, Any]) -> bool:
-    usual = {"selector": "cd", "structure": "learned", "candidates": "nearest", "addition": "top"}
+    usual = {
+        "selector": "cd",
+        "structure": "learned",
+        "candidates": "nearest",
+        "addition": "top",
+        "deletion": "threshold",
+        "sl_ratio": 1.0,
+    }
     return all(settings.get(key, value) == value for key, value in usual.items())

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
-import subprocess
-import sys
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from evergraph import __version__
 from evergraph.diagnostics import Diagnostics
 from evergraph.errors import InputError
 from evergraph.events import Event, TaskDone
 from evergraph.experiments.checkpoint import load_checkpoint, save_checkpoint
 from evergraph.experiments.config import SCHEMA_VERSION, RunConfig
+from evergraph.experiments.environment import denormals_flushed, environment, pick_device
 from evergraph.experiments.files import make_folder, read_json, write_atomic, write_json
 from evergraph.methods import make_method
 from evergraph.metrics import scores
@@ -42,13 +35,12 @@ class RunFolder:
         self.results_file = path / "results.json"
         self.checkpoint = path / "checkpoint"
 
-    def claim(self, config: RunConfig) -> dict[str, Any] | None:
-        """Takes the folder for a run; returns its results if it is finished already.
+    def inspect(self, config: RunConfig) -> dict[str, Any] | None:
+        """Returns the results if this run is finished here, None if it may run here.
 
-        Refuses a folder that holds another run or other files.
+        Refuses a folder that holds another run or other files; writes nothing.
         """
-        held = self.path / "config.yaml"
-        if held.exists():
+        if (self.path / "config.yaml").exists():
             there = self.config()
             if there.hash != config.hash:
                 raise InputError(
@@ -57,14 +49,27 @@ class RunFolder:
                     "choose another folder."
                 )
             return read_json(self.results_file) if self.results_file.exists() else None
-        if self.path.exists() and any(self.path.iterdir()):
-            raise InputError(
-                f"Expected '--output' to be a new or empty folder (got '{self.path}', which holds "
-                "other files); choose another folder."
-            )
-        make_folder(self.path)
-        write_atomic(held, config.to_yaml().encode())
+        if self.path.exists():
+            if not self.path.is_dir():
+                raise InputError(
+                    f"Expected '--output' to be a folder (got the file '{self.path}'); choose "
+                    "another."
+                )
+            # A kill while a file was being written leaves only that file's unfinished twin.
+            if any(not entry.name.endswith(".new") for entry in self.path.iterdir()):
+                raise InputError(
+                    f"Expected '--output' to be a new or empty folder (got '{self.path}', which "
+                    "holds other files); choose another folder."
+                )
         return None
+
+    def claim(self, config: RunConfig) -> dict[str, Any] | None:
+        """Takes the folder for a run; returns its results if it is finished already."""
+        finished = self.inspect(config)
+        if finished is None and not (self.path / "config.yaml").exists():
+            make_folder(self.path)
+            write_atomic(self.path / "config.yaml", config.to_yaml().encode())
+        return finished
 
     def config(self) -> RunConfig:
         """Reads the run's configuration back."""
@@ -101,30 +106,39 @@ def execute(
     check_buffer(config, stream)
     finished = folder.claim(config)
     if finished is not None:
+        check_graph(finished["graph"], stream, config.dataset, path)
         return finished
-    if place.type == "cpu":
-        # Adam's moments of unused weights decay into denormal numbers, ten times slower.
-        torch.set_flush_denormal(True)
-    write_json(path / "environment.json", environment(place))
     learner = Learner(method)
     diagnostics = Diagnostics(stream)
     done = load_checkpoint(folder.checkpoint, learner, config.model, place)
     for record in done:
+        check_graph(record["graph"], stream, config.dataset, path)
         diagnostics.restore(record["embeddings"])
-    for event in train(
-        learner, stream, config.model, config.training, seed=config.seed, device=place
-    ):
-        if isinstance(event, TaskDone):
-            kept = diagnostics.after_task(learner)
-            done.append({**event.__dict__, "embeddings": kept})
-            if learner.next_task < stream.num_tasks:
-                save_checkpoint(folder.checkpoint, learner, done)
-            _write_events(path / "events.jsonl", done)
-        if on_event is not None:
-            on_event(event)
+    write_json(path / "environment.json", environment(place))
+    events = train(learner, stream, config.model, config.training, seed=config.seed, device=place)
+    with denormals_flushed():
+        for event in events:
+            if isinstance(event, TaskDone):
+                kept = diagnostics.after_task(learner)
+                record = {"graph": stream.fingerprint, **event.__dict__, "embeddings": kept}
+                done.append(record)
+                if learner.next_task < stream.num_tasks:
+                    save_checkpoint(folder.checkpoint, learner, done)
+                _write_events(path / "events.jsonl", done)
+            if on_event is not None:
+                on_event(event)
     results = summarise(config, stream, done, diagnostics.result)
     write_json(folder.results_file, results)
     return results
+
+
+def check_graph(fingerprint: str, stream: TaskStream, dataset: str, path: Path) -> None:
+    """Refuses to continue a run on a graph that is not the one it began with."""
+    if fingerprint != stream.fingerprint:
+        raise InputError(
+            f"Expected '{dataset}' to be the graph that '{path}' began with (got "
+            "other contents); restore the graph or choose another --output."
+        )
 
 
 def summarise(
@@ -140,7 +154,7 @@ def summarise(
     seconds = {stage: sum(r["seconds"].get(stage, 0.0) for r in done) for stage in stages}
     return {
         "schema_version": SCHEMA_VERSION,
-        "dataset": config.dataset,
+        "dataset": config.dataset_name,
         "method": config.method,
         "label": config.label,
         "overrides": config.overrides,
@@ -174,68 +188,6 @@ def check_buffer(config: RunConfig, stream: TaskStream) -> None:
             f"Expected 'buffer_size' of at least the number of classes, {stream.num_classes} "
             f"(got {size}); raise it."
         )
-
-
-def pick_device(name: str) -> torch.device:
-    """Turns ``auto``, ``cpu`` or ``cuda`` into a device, refusing a GPU that is not there."""
-    available = torch.cuda.is_available()
-    if name == "auto":
-        return torch.device("cuda" if available else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise InputError(
-            f"Expected '--device' auto, cpu or cuda (got '{name}'); choose one of these."
-        ) from None
-    if device.type not in {"cpu", "cuda"}:
-        raise InputError(
-            f"Expected '--device' auto, cpu or cuda (got '{name}'); choose one of these."
-        )
-    if device.type == "cuda" and not available:
-        raise InputError(
-            f"Expected a CUDA device for '--device' (got '{name}', but PyTorch finds none); "
-            "use --device cpu."
-        )
-    return device
-
-
-def environment(device: torch.device) -> dict[str, Any]:
-    """Describes where the run took place."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
-    packages = ("torch", "torch-geometric", "numpy", "scikit-learn", "safetensors")
-    return {
-        "python": sys.version.split()[0],
-        "packages": {"evergraph": __version__} | {name: _version(name) for name in packages},
-        "commit": _commit(),
-        "platform": platform.platform(),
-        "device": device.type,
-        "device_name": name,
-        "threads": torch.get_num_threads(),
-        "cores": os.cpu_count(),
-    }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _commit() -> str | None:
-    """Returns the commit of the source tree, None when it is not a checkout."""
-    try:
-        answer = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip()
 
 
 def _write_events(path: Path, done: list[dict[str, Any]]) -> None:

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from scipy import stats
-
 from evergraph.errors import InputError
 from evergraph.experiments.files import read_json
 
@@ -107,6 +105,8 @@ def paired_interval(differences: Sequence[float]) -> tuple[float | None, float |
     if n < 2:
         return None, None
     mean = statistics.fmean(differences)
+    from scipy import stats  # noqa: PLC0415 - a second of import that few commands need
+
     quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1))
     half = quantile * statistics.stdev(differences) / math.sqrt(n)
     return mean - half, mean + half

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rich.console import JustifyMethod
 from rich.table import Table
+from rich.text import Text
 
 from evergraph.experiments.paper import Claim, claims
 
@@ -24,20 +26,22 @@ class Sheet:
 
     def rich(self) -> Table:
         """Renders for a terminal."""
-        table = Table(title=self.title, title_justify="left", header_style="bold")
+        table = Table(title=Text(self.title), title_justify="left", header_style="bold")
         for index, column in enumerate(self.columns):
             if column in self.prose:
-                table.add_column(column, overflow="fold")
+                table.add_column(Text(column), overflow="fold")
             else:
-                table.add_column(column, justify="right" if index else "left", no_wrap=index > 0)
+                justify: JustifyMethod = "right" if index else "left"
+                table.add_column(Text(column), justify=justify, overflow="fold", no_wrap=index > 0)
         for row in self.rows:
-            table.add_row(*row)
+            table.add_row(*(Text(cell) for cell in row))
         return table
 
     def markdown(self) -> str:
         """Renders as Markdown, title first."""
         rule = ["---", *["---:"] * (len(self.columns) - 1)]
-        lines = [self.columns, rule, *self.rows]
+        rows = [[cell.replace("|", "\\|") for cell in row] for row in self.rows]
+        lines = [self.columns, rule, *rows]
         return "\n".join([f"**{self.title}**", "", *(f"| {' | '.join(line)} |" for line in lines)])
 
 
@@ -57,7 +61,7 @@ def accuracy_matrix(results: dict[str, Any]) -> Sheet:
 
 def run_scores(results: dict[str, Any]) -> Sheet:
     """Shows PM, FM and Current of one run beside the paper's mean."""
-    claimed = claims(results["dataset"], results["method"], results["settings"])
+    claimed = _claimed(results)
     rows = [
         [title, number(results[key]), claim_text(claimed.get(key))]
         for key, title in METRICS.items()
@@ -70,7 +74,7 @@ def grid_sheet(summary: Sequence[dict[str, Any]]) -> Sheet:
     """Shows mean ± std over seeds for every dataset and method, beside the paper's."""
     rows = []
     for entry in summary:
-        claimed = claims(entry["dataset"], entry["method"], entry["settings"])
+        claimed = _claimed(entry)
         rows.append(
             [
                 f"{entry['dataset']} · {entry['label']}",
@@ -109,6 +113,10 @@ def comparison_sheet(comparisons: Sequence[dict[str, Any]]) -> Sheet:
     ]
     columns = ["PM difference, paired by seed", "seeds", "mean", "95 % interval", "verdict"]
     return Sheet("Is the first method better?", columns, rows)
+
+
+def _claimed(entry: dict[str, Any]) -> dict[str, Claim]:
+    return claims(entry["dataset"], entry["method"], entry["settings"], entry["protocol_hash"])
 
 
 def number(value: float | None, digits: int = 2, *, sign: bool = False) -> str:
