@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import typer
@@ -37,12 +38,21 @@ def main() -> None:
             print(error)
             sys.exit(2)
         message = " ".join(getattr(error, "format_message", error.__str__)().split())
-        sys.exit(fail(f"{message.rstrip('.')}; try 'evergraph --help'.", 2))
+        sys.exit(fail(f"{with_value(message.rstrip('.'))}; try 'evergraph --help'.", 2))
     except (KeyboardInterrupt, typer.Abort):
         code = 130  # some releases of Typer return this code instead of raising
     if code == 130:
         fail("Interrupted: what was finished is kept; the same command continues.", 130)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def with_value(message: str) -> str:
+    """Adds what was given to a sentence about an option, where Typer leaves it out."""
+    option = re.search(r"'(--[a-z-]+)'", message)
+    if option and option[1] in sys.argv[:-1]:
+        value = sys.argv[sys.argv.index(option[1]) + 1]
+        return message if f"'{value}'" in message else f"{message} (got '{value}')"
+    return message
 
 
 def fail(sentence: str, code: int) -> int:

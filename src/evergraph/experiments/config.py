@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -14,7 +15,6 @@ from evergraph.experiments.presets import PRESETS
 from evergraph.methods import TrainConfig, method_class
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol, protocol_for
-from evergraph.stream.datasets import DATASETS
 from evergraph.validation import Config, parse
 
 SCHEMA_VERSION = 1
@@ -98,9 +98,9 @@ class Variant(Config):
 
     @classmethod
     def parse_dataset(cls, text: str) -> Variant:
-        """Reads ``synthetic:nodes=5000``; everything else is a name or a path as it stands."""
+        """Reads ``synthetic:nodes=5000``; what has no options is a name or a path as it stands."""
         name, _, tail = text.partition(":")
-        if name not in DATASETS or not tail:
+        if "=" not in tail or Path(text).exists():
             return cls(name=text, label=text)
         return cls(name=name, options=parse_settings(tail.split(",")), label=text)
 
