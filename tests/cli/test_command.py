@@ -312,3 +312,16 @@ def test_real_command_helps(tmp_path: Path):
     assert done.stderr == ""
     for name in ("run", "compare", "resume", "datasets", "methods"):
         assert name in done.stdout
+
+
+def test_run_takes_a_run_folders_config(work: Path, command: Command):
+    assert command(*run_words("--set", "beta=0.3")).code == 0
+    again = command("run", "--config", "out/config.yaml", "--output", "again")
+    assert again.code == 0
+    first, second = (read(work / name / "results.json") for name in ("out", "again"))
+    first.pop("seconds")
+    second.pop("seconds")
+    assert first == second
+    refused = command("run", "--config", "out/config.yaml", "--set", "beta=0.4")
+    assert refused.code == 2
+    assert "beta=0.4" in refused.err

@@ -1,5 +1,9 @@
 """The CUDA kernels, run by Triton's interpreter where there is no GPU, against plain PyTorch."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -56,3 +60,38 @@ def test_kernels_equal_the_plain_sums_and_their_gradients(kernels, kind, loops, 
     torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(grad_wx, wx.grad, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(grad_alpha, alpha.grad, rtol=1e-5, atol=1e-5)
+
+
+COMPILE = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from evergraph.nn.kernels import triton_attend as kernels
+
+sizes = {"heads": 4, "channels": 64, "block_channels": 64, "block_edges": kernels.EDGES}
+constants = dict.fromkeys(sizes, "constexpr")
+rows = {"out": "*fp32"}
+sums = {"chunks": "*i64", "columns": "*i32", "weights": "*fp32", "rows": "*fp32"}
+products = {"targets": "*i64", "sources": "*i64", "left": "*fp32", "right": "*fp32"}
+for kernel, signature in (
+    (kernels._weighted_sums, {**sums, **rows, **constants}),
+    (kernels._edge_products, {**products, **rows, "num_edges": "i32", **constants}),
+):
+    source = ASTSource(kernel, signature=signature, constexprs=sizes)
+    assert triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"]
+"""
+
+
+def test_kernels_compile_for_a_gpu_that_is_not_there(tmp_path):
+    # The interpreter accepts what the compiler refuses, so the compiler is asked as well.
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    environment["TRITON_CACHE_DIR"] = str(tmp_path)
+    answer = subprocess.run(
+        [sys.executable, "-c", COMPILE],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert answer.returncode == 0, answer.stderr

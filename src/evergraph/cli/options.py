@@ -9,14 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from evergraph.errors import InputError
-from evergraph.experiments.config import load_mapping, parse_settings
+from evergraph.experiments.config import RunConfig, load_mapping, parse_settings
 
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", help="A setting, key=value; repeat for more.", show_default=False),
 ]
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", help="A YAML file of settings, key: value.")
+    Path | None, typer.Option("--config", help="A YAML file of settings, or a run's config.yaml.")
 ]
 SelectorOption = Annotated[str | None, typer.Option(help="Which nodes are replayed.")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
@@ -36,6 +36,27 @@ EvaluateOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
 
 
+def read_config(path: Path) -> str:
+    """Reads the file that ``--config`` names."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise InputError(
+            f"Expected '--config' to name a readable file (got '{path}': {reason}); check the path."
+        ) from None
+
+
+def complete_config(path: Path | None) -> RunConfig | None:
+    """Returns the run that a file describes completely, as a run folder's does, or None."""
+    if path is None:
+        return None
+    text = read_config(path)
+    if "schema_version" not in load_mapping(text, str(path)):
+        return None
+    return RunConfig.from_yaml(text, str(path))
+
+
 def shared_settings(
     sets: Sequence[str] | None,
     config: Path | None,
@@ -49,15 +70,7 @@ def shared_settings(
     """Joins a settings file, named options and ``--set``; the latter wins."""
     settings: dict[str, Any] = {}
     if config is not None:
-        try:
-            text = config.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            raise InputError(
-                f"Expected '--config' to name a readable file (got '{config}': {reason}); "
-                "check the path."
-            ) from None
-        settings |= load_mapping(text, str(config))
+        settings |= load_mapping(read_config(config), str(config))
     named = {
         "selector": selector,
         "classes_per_task": classes_per_task,

@@ -11,6 +11,7 @@ import typer
 from evergraph.cli import options
 from evergraph.cli.console import make_console
 from evergraph.cli.progress import RunProgress
+from evergraph.errors import InputError
 from evergraph.experiments.config import RunConfig, Variant, check_shared, resolve
 from evergraph.experiments.files import write_atomic
 from evergraph.experiments.grid import dataset_slug, slug
@@ -35,6 +36,15 @@ def run(
     as_json: options.JsonOption = False,
 ) -> None:
     """Run one method on one dataset with one seed."""
+    complete = options.complete_config(config)
+    if complete is not None:
+        if sets:
+            raise InputError(
+                f"Expected '--set' only without a complete '--config' (got '{sets[0]}' beside "
+                f"'{config}'); edit a copy of the file instead."
+            )
+        carry_out(complete, output or default_folder(complete), device, data_root, as_json)
+        return
     shared = options.shared_settings(
         sets,
         config,

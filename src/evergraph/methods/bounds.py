@@ -18,7 +18,7 @@ class Finetune(Method[FinetuneConfig]):
 
     Config = FinetuneConfig
     summary = "trains on the current task alone; the lower bound"
-    paper = "folklore"
+    paper = "McCloskey and Cohen, Catastrophic Interference in Connectionist Networks"
     year = 1989
     static_step = True
 
@@ -42,8 +42,8 @@ class Joint(Method[JointConfig]):
 
     Config = JointConfig
     summary = "retrains on all training labels so far (reads old labels); the upper bound"
-    paper = "folklore"
-    year = 1989
+    paper = "Caruana, Multitask Learning"
+    year = 1997
     needs = frozenset({"old_labels"})
     static_step = True
 
