@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,10 @@ import pytest
 import torch
 from hypothesis import settings
 
+from evergraph import cli
 from evergraph.stream import Graph, SparseRows
+from evergraph.stream.datasets import write_plain
+from support import Answer, Command
 
 if not torch.cuda.is_available():
     # Without a GPU the CUDA kernels run in Triton's interpreter, which it must know from the start.
@@ -91,3 +95,25 @@ def data_root() -> Path:
     if not root.is_dir():
         pytest.skip(f"EVERGRAPH_DATA={value} is not a folder")
     return root
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_graph: Callable[..., Graph]) -> Path:
+    """A working folder with ``graph.npz``: four classes of ten nodes."""
+    write_plain(make_graph(), tmp_path / "graph.npz")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Calls the command in this process; what it raises beyond exiting fails the test."""
+
+    def call(*words: object) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["evergraph", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        return Answer(stop.value.code, *capsys.readouterr())
+
+    return call

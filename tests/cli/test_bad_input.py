@@ -11,64 +11,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from evergraph.cli import main
 from evergraph.stream import Graph
 from evergraph.stream.datasets import write_plain
+from support import QUICK, Answer, Command
 
-QUICK = (
-    *("--set", "epochs=2", "--set", "link_epochs=2"),
-    *("--set", "channels=4", "--set", "heads=2"),
-)
 TIMEOUT = 60
 
 
-class Answer(NamedTuple):
-    """What a command answered."""
-
-    code: int | str | None
-    out: str
-    err: str
-
-
-Command = Callable[..., Answer]
 Arrays = dict[str, Any]
-
-
-@pytest.fixture(autouse=True)
-def _restore_denormals() -> Iterator[None]:
-    """Undoes what a run sets for the whole process: Hypothesis needs denormal floats."""
-    yield
-    torch.set_flush_denormal(False)
-
-
-@pytest.fixture
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_graph: Callable[..., Graph]) -> Path:
-    """A working folder with ``graph.npz``: four classes of ten nodes."""
-    write_plain(make_graph(), tmp_path / "graph.npz")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Calls the command in this process; what it raises beyond exiting fails the test."""
-
-    def call(*words: object) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["evergraph", *map(str, words)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            main()
-        return Answer(stop.value.code, *capsys.readouterr())
-
-    return call
 
 
 def snapshot(folder: Path) -> dict[str, bytes | None]:

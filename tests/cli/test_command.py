@@ -5,64 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import pytest
-import torch
 import yaml
 
-from evergraph import cli
 from evergraph.memory import SELECTORS
 from evergraph.methods import METHODS
-from evergraph.stream import Graph, protocol_for
-from evergraph.stream.datasets import DATASETS, write_plain
-
-QUICK = (
-    *("--set", "epochs=2", "--set", "link_epochs=2"),
-    *("--set", "channels=4", "--set", "heads=2"),
-)
-
-
-class Answer(NamedTuple):
-    """What a command answered."""
-
-    code: int | str | None
-    out: str
-    err: str
-
-
-Command = Callable[..., Answer]
-
-
-@pytest.fixture(autouse=True)
-def _restore_denormals() -> Iterator[None]:
-    """Undoes what a run sets for the whole process: Hypothesis needs denormal floats."""
-    yield
-    torch.set_flush_denormal(False)
-
-
-@pytest.fixture
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_graph: Callable[..., Graph]) -> Path:
-    """A working folder with ``graph.npz``: four classes of ten nodes."""
-    write_plain(make_graph(), tmp_path / "graph.npz")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Calls the command in this process."""
-
-    def call(*words: object) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["evergraph", *map(str, words)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        return Answer(stop.value.code, *capsys.readouterr())
-
-    return call
+from evergraph.stream import protocol_for
+from evergraph.stream.datasets import DATASETS
+from support import QUICK, Command
 
 
 def read(path: Path) -> Any:

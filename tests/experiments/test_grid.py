@@ -30,8 +30,6 @@ from evergraph.experiments.grid import (
 )
 from evergraph.experiments.runs import RunFolder, execute
 from evergraph.experiments.summary import collect_results, summarise_grid
-from evergraph.stream import Graph
-from evergraph.stream.datasets import write_plain
 
 SHARED = {"epochs": 2, "link_epochs": 2, "channels": 4, "heads": 2}
 TIMEOUT = 60
@@ -39,21 +37,6 @@ TIMEOUT = 60
 
 def make_config(method: str = "finetune", seed: int = 0, dataset: str = "graph.npz") -> RunConfig:
     return resolve(Variant.parse(dataset), Variant.parse(method), seed, SHARED)
-
-
-@pytest.fixture(autouse=True)
-def _restore_denormals() -> Iterator[None]:
-    """Undoes what a run sets for the whole process: Hypothesis needs denormal floats."""
-    yield
-    torch.set_flush_denormal(False)
-
-
-@pytest.fixture
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_graph: Callable[..., Graph]) -> Path:
-    """A working folder with ``graph.npz``: four classes of ten nodes."""
-    write_plain(make_graph(), tmp_path / "graph.npz")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def read(path: Path) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,6 @@ SHARED = {"epochs": 2, "link_epochs": 2, "channels": 4, "heads": 2, "buffer_size
 
 class Killed(BaseException):
     """Stands for a kill, which no code may catch."""
-
-
-@pytest.fixture(autouse=True)
-def _restore_denormals() -> Iterator[None]:
-    """Undoes what a run sets for the whole process: Hypothesis needs denormal floats."""
-    yield
-    torch.set_flush_denormal(False)
 
 
 @pytest.fixture
