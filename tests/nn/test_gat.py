@@ -96,7 +96,9 @@ def test_layer_by_hand():
         layer.att_dst.fill_(-1)
         layer.bias.fill_(10)
     x = torch.tensor([[0.0], [1.0], [5.0]])
-    out, alpha = layer(x, adjacency(3, [(0, 1)]))
+    graph = adjacency(3, [(0, 1)])
+    out, alpha = layer(x, graph, "plain")
+    torch.testing.assert_close(layer(x, graph, "fused")[0], out)
     # Scores src − dst, leaky: into 0 from 0: 0, from 1: 1; into 1 from 0: −0.2, from 1: 0.
     one, fifth = torch.tensor(1.0).exp(), torch.tensor(-0.2).exp()
     into_0 = one / (1 + one)
@@ -109,16 +111,18 @@ def test_layer_by_hand():
 
 @pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_layer_equals_pyg(name, kind):
+@pytest.mark.parametrize("path", ["plain", "fused"])
+def test_layer_equals_pyg(name, kind, path):
     graph = GRAPHS[name]
     x = features(graph.num_nodes)
     layer = make_layer()
     conv = reference(layer)
-    out, alpha = layer(x if kind == "dense" else sparse(x), graph)
+    out, alpha = layer(x if kind == "dense" else sparse(x), graph, path)
     expected, (index, attention) = conv(x, edge_index(graph), return_attention_weights=True)
     torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-5)
     order = torch.argsort(index[1] * graph.num_nodes + index[0])
-    torch.testing.assert_close(alpha, attention[order], atol=1e-5, rtol=1e-5)
+    if path == "plain":
+        torch.testing.assert_close(alpha, attention[order], atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -153,10 +157,11 @@ def test_two_layers_equal_pyg_with_gradient(name, kind):
     x = features(graph.num_nodes)
     gat = make_gat()
     convs = [reference(layer) for layer in gat.layers]
-    h, attention = gat(x if kind == "dense" else sparse(x), graph)
+    h, _ = gat(x if kind == "dense" else sparse(x), graph)
     inner = functional.relu(convs[0](x, edge_index(graph)))
     expected = convs[1](inner, edge_index(graph))  # no activation after the last layer
     torch.testing.assert_close(h, expected, atol=1e-5, rtol=1e-5)
+    attention = gat(x, graph, path="plain")[1]
     assert [a.shape for a in attention] == [(graph.num_edges + graph.num_nodes, HEADS)] * 2
     target = torch.randn(h.shape, generator=seeded(9))
     ((h - target) ** 2).mean().backward()
@@ -171,11 +176,12 @@ def test_plain_path_equals_the_fast_one_with_gradient(name):
     graph = GRAPHS[name]
     x = features(graph.num_nodes)
     results = []
-    for plain in (False, True):
+    for path in ("fused", "plain"):
         gat = make_gat()
-        h, attention = gat(x, graph, plain=plain)
+        h, attention = gat(x, graph, path=path)
+        assert len(attention) == (2 if path == "plain" else 0)
         (h**2).mean().backward()
-        results.append([h.detach(), *attention, *(p.grad for p in gat.parameters())])
+        results.append([h.detach(), *(p.grad for p in gat.parameters())])
     for fast, slow in zip(*results, strict=True):
         torch.testing.assert_close(fast, slow, atol=1e-5, rtol=1e-5)
 
@@ -187,7 +193,7 @@ def test_gradient_penalty_equals_pyg(kind):
     layer = make_layer(dtype=torch.float64)
     conv = reference(layer)
     for model, out in (
-        (layer, layer(x if kind == "dense" else sparse(x), graph, plain=True)[0]),
+        (layer, layer(x if kind == "dense" else sparse(x), graph, path="plain")[0]),
         (conv, conv(x, edge_index(graph))),
     ):
         parameters = list(model.parameters())
@@ -223,7 +229,7 @@ def test_layer_second_derivatives_by_finite_differences(kind):
     def run(*values):
         given = dict(zip(names, values, strict=True))
         data = x if kind == "dense" else sparse(x)
-        return torch.func.functional_call(layer, given, (data, graph, True))[0]
+        return torch.func.functional_call(layer, given, (data, graph, "plain"))[0]
 
     values = tuple(p.detach().clone().requires_grad_() for p in layer.parameters())
     assert torch.autograd.gradcheck(run, values)
@@ -233,7 +239,7 @@ def test_layer_second_derivatives_by_finite_differences(kind):
 def test_gat_penalty_reaches_every_parameter():
     gat = make_gat()
     graph = GRAPHS["random"]
-    h, _ = gat(sparse(features(graph.num_nodes)), graph, plain=True)
+    h, _ = gat(sparse(features(graph.num_nodes)), graph, path="plain")
     gradients = torch.autograd.grad((h**2).mean(), list(gat.parameters()), create_graph=True)
     sum(g.abs().sum() for g in gradients).backward()  # TWP's penalty
     for parameter in gat.parameters():
@@ -243,7 +249,7 @@ def test_gat_penalty_reaches_every_parameter():
 
 def test_attention_sums_to_one_over_each_node():
     graph = GRAPHS["hub"]
-    _, attention = make_gat()(features(graph.num_nodes), graph)
+    _, attention = make_gat()(features(graph.num_nodes), graph, path="plain")
     for alpha in attention:
         sums = torch.zeros(graph.num_nodes, HEADS).index_add_(0, graph.with_self_loops.dst, alpha)
         torch.testing.assert_close(sums, torch.ones_like(sums))
@@ -266,7 +272,7 @@ def test_gat_depth_and_widths():
     gat = make_gat(num_layers=3)
     assert [tuple(layer.weight.shape) for layer in gat.layers] == [(6, 6), (6, 6), (6, 6)]
     assert gat.out_dim == 6
-    h, attention = gat(features(20), GRAPHS["random"])
+    h, attention = gat(features(20), GRAPHS["random"], path="plain")
     assert h.shape == (20, 6)
     assert len(attention) == 3
 

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
-from evergraph.nn.attention import attend, attend_plain
 from evergraph.nn.model import ModelConfig
 from evergraph.nn.ops import (
     Ends,
@@ -196,55 +195,6 @@ def test_edge_operations_repeat_bit_for_bit(make_graph):
 
 def both(edges: torch.Tensor) -> torch.Tensor:
     return torch.cat([edges, edges.flip(0)], dim=1)
-
-
-# Weighted sums over neighbours
-
-
-def test_attend_by_hand():
-    # Edges 1→0, 0→1, 2→1, 4→1, 1→2, 1→4; node 3 hears nobody.
-    alpha = torch.tensor([[1.0], [2.0], [3.0], [4.0], [5.0], [6.0]])
-    wx = torch.tensor([[10.0], [20.0], [30.0], [40.0], [50.0]])[:, None]
-    for function in (attend, attend_plain):
-        out = function(alpha, wx, PATH)
-        assert out.shape == (5, 1, 1)
-        assert out.flatten().tolist() == [20, 20 + 90 + 200, 100, 0, 120]
-
-
-@given(graphs, st.integers(0, 99))
-def test_attend_equals_plain_with_gradient(graph, seed):
-    target = randn(graph.num_nodes, 2, 3, seed=seed)
-    results = []
-    for function in (attend, attend_plain):
-        alpha = randn(graph.num_edges, 2, seed=seed + 1).requires_grad_()
-        wx = randn(graph.num_nodes, 2, 3, seed=seed + 2).requires_grad_()
-        out = function(alpha, wx, graph)
-        gradients = torch.autograd.grad(((out - target) ** 2).sum(), (alpha, wx))
-        results.append([out.detach(), *gradients])
-    for fast, plain in zip(*results, strict=True):
-        torch.testing.assert_close(fast, plain)
-
-
-def test_attend_derivatives():
-    inputs = randn(6, 2).requires_grad_(), randn(5, 2, 3, seed=1).requires_grad_()
-    assert gradcheck(lambda alpha, wx: attend(alpha, wx, PATH), inputs)
-    assert gradcheck(lambda alpha, wx: attend_plain(alpha, wx, PATH), inputs)
-    assert gradgradcheck(lambda alpha, wx: attend_plain(alpha, wx, PATH), inputs)
-
-
-@pytest.mark.parametrize("power", [1, 2])
-def test_attend_raises_when_asked_for_a_second_derivative(power):
-    """Also of a linear loss, and also by ``autograd.grad``: silence would be a wrong number."""
-    alpha, wx = randn(6, 2).requires_grad_(), randn(5, 2, 3, seed=1).requires_grad_()
-    scaled = 2 * alpha  # as in a network, neither input is a leaf
-
-    def second() -> tuple[torch.Tensor, ...]:
-        loss = (attend(scaled, 3 * wx, PATH) ** power).sum()
-        gradients = torch.autograd.grad(loss, (alpha, wx), create_graph=True)
-        return torch.autograd.grad(sum((g**2).sum() for g in gradients), (alpha, wx))
-
-    with pytest.raises(RuntimeError, match=r"twice|second|plain"):
-        second()
 
 
 # Projection

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 import torch
@@ -13,13 +14,13 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from evergraph.nn import ModelConfig, build_model
-from evergraph.nn.ops import Ends
 from evergraph.stream import Adjacency, GraphView, LabelledNodes, Protocol, TaskStream
 from evergraph.structure import (
     LinkRandomness,
     StructureConfig,
     link_loss,
     link_scores,
+    pair_pattern,
     sample_non_edges,
     train_link_predictor,
 )
@@ -36,15 +37,15 @@ def adjacency(n: int, pairs) -> Adjacency:
     return Adjacency.from_edges(torch.tensor(both, dtype=torch.int64).reshape(-1, 2).T, n)
 
 
-def ends(pairs, n: int) -> tuple[Ends, Ends]:
-    table = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T
-    return Ends.of(table[0].contiguous(), n), Ends.of(table[1].contiguous(), n)
-
-
 def loss_of(z, edges, negatives, valid=None) -> torch.Tensor:
+    """The loss on both paths, which must agree."""
     z = torch.as_tensor(z, dtype=torch.float32)
-    keep = torch.ones(len(negatives), dtype=torch.bool) if valid is None else torch.tensor(valid)
-    return link_loss(z, ends(edges, z.shape[0]), ends(negatives, z.shape[0]), keep)
+    tables = [torch.tensor(p, dtype=torch.int64).reshape(-1, 2).T for p in (edges, negatives)]
+    keep = None if valid is None else torch.tensor(valid)
+    lists = pair_pattern(tables[0], z.shape[0]), pair_pattern(tables[1], z.shape[0], keep)
+    loss = link_loss(z, *lists)
+    torch.testing.assert_close(loss, link_loss(z, *lists, plain=True), rtol=1e-4, atol=1e-6)
+    return loss
 
 
 # Scores
@@ -132,14 +133,16 @@ def test_link_loss_of_nothing_is_zero():
     assert float(loss_of(Z, [], [(0, 1)], [False])) == 0
 
 
+@pytest.mark.parametrize("plain", [False, True])
 @given(st.integers(2, 8), st.integers(0, 12), st.integers(0, 12), st.integers(0, 99))
-def test_link_loss_equals_loop_with_gradient(n, num_edges, num_negatives, seed):
+def test_link_loss_equals_loop_with_gradient(plain, n, num_edges, num_negatives, seed):
     generator = seeded(seed)
     edges = torch.randint(n, (num_edges, 2), generator=generator).tolist()
     negatives = torch.randint(n, (num_negatives, 2), generator=generator).tolist()
     valid = torch.rand(num_negatives, generator=generator) < 0.7
     z = torch.randn(n, 3, generator=generator, dtype=torch.float64).requires_grad_()
-    loss = link_loss(z, ends(edges, n), ends(negatives, n), valid)
+    tables = [torch.tensor(p, dtype=torch.int64).reshape(-1, 2).T for p in (edges, negatives)]
+    loss = link_loss(z, pair_pattern(tables[0], n), pair_pattern(tables[1], n, valid), plain)
     (gradient,) = torch.autograd.grad(loss, z)
     terms = [-torch.log(score(z, i, j)) for i, j in edges]
     kept = [pair for pair, keep in zip(negatives, valid.tolist(), strict=True) if keep]
@@ -150,6 +153,23 @@ def test_link_loss_equals_loop_with_gradient(n, num_edges, num_negatives, seed):
     expected = torch.stack(terms).mean()
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(gradient, torch.autograd.grad(expected, z)[0])
+
+
+def test_link_loss_raises_when_asked_for_a_second_derivative():
+    z = torch.randn(4, 3, generator=seeded()).requires_grad_()
+    pairs = pair_pattern(torch.tensor([[0, 1], [2, 3]]), 4)
+    (gradient,) = torch.autograd.grad(link_loss(z, pairs, pairs, plain=True), z, create_graph=True)
+    assert torch.autograd.grad((gradient**2).sum(), z)[0].abs().sum() > 0
+    with pytest.raises(RuntimeError, match="plain path"):
+        torch.autograd.grad(link_loss(z, pairs, pairs), z, create_graph=True)
+
+
+def test_pair_pattern_lists_pairs_from_both_ends():
+    pairs = torch.tensor([[3, 0, 1], [1, 2, 1]])
+    pattern = pair_pattern(pairs, 5, torch.tensor([True, False, True]))
+    assert pattern.indptr.tolist() == [0, 1, 4, 5, 6, 6]
+    rows = [pattern.columns[a:b].tolist() for a, b in pairwise(pattern.indptr.tolist())]
+    assert [sorted(row) for row in rows] == [[-1], [1, 1, 3], [-1], [1], []]
 
 
 def score(z: torch.Tensor, i: int, j: int) -> torch.Tensor:

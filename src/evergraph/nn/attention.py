@@ -1,94 +1,98 @@
-"""Attention sums: every node adds up its neighbours' rows, weighted edge by edge."""
+"""Attention: every node adds up its neighbours' rows, weighted by a softmax over its edges."""
 
 from __future__ import annotations
 
-from typing import Any
+import importlib.util
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from evergraph.nn.ops import Ends, call, collect, spread
+from evergraph.nn.ops import Ends, call, collect, edge_softmax, spread
 from evergraph.stream.adjacency import Adjacency
 
+SLOPE = 0.2
+AttentionPath = Literal["auto", "plain", "fused"]
 
-def attend(alpha: Tensor, wx: Tensor, graph: Adjacency) -> Tensor:
-    r"""Computes :math:`\sum_j \alpha_{ij} W x_j` without a row per edge and channel.
 
-    Memory grows with ``E × H + n × H × C``. It can be differentiated once; asked for a second
+def attend(wx: Tensor, from_source: Tensor, at_target: Tensor, graph: Adjacency) -> Tensor:
+    r"""Computes :math:`\sum_j \alpha_{ij} W x_j` with nothing of edge size stored.
+
+    :math:`\alpha_{ij}` is the softmax over ``j`` of the leaky ReLU of
+    ``from_source[j] + at_target[i]``. The backward pass computes it anew; see decision 0012.
+    Memory grows with ``n × H × C``. It can be differentiated once; asked for a second
     derivative it raises. :func:`attend_plain` is the same by definition.
 
     Args:
-        alpha: Attention of every edge, ``[E, H]``.
-        wx: Projected rows, ``[n, H, C]``.
-        graph: The graph the edges belong to.
+        wx: Projected rows, ``[n, H, C]``; float32, on CUDA also bfloat16.
+        from_source: Score of every node as a neighbour, ``[n, H]``.
+        at_target: Score of every node as the one that looks, ``[n, H]``.
+        graph: The graph.
     """
-    return call(_Attend, alpha, wx, graph)
+    return call(_Attend, wx, from_source, at_target, graph)
 
 
-def attend_plain(alpha: Tensor, wx: Tensor, graph: Adjacency) -> Tensor:
-    """Does what :func:`attend` does edge by edge; differentiable any number of times."""
+def attend_plain(
+    wx: Tensor, from_source: Tensor, at_target: Tensor, graph: Adjacency
+) -> tuple[Tensor, Tensor]:
+    """Does what :func:`attend` does edge by edge, and returns the attention ``[E, H]`` too.
+
+    Differentiable any number of times; memory grows with ``E × H × C``.
+    """
     heads, channels = wx.shape[1:]
-    messages = spread(wx.flatten(1), Ends.sources(graph)).view(-1, heads, channels)
-    summed = collect((messages * alpha[:, :, None]).flatten(1), Ends.targets(graph))
-    return summed.view(-1, heads, channels)
+    sources, targets = Ends.sources(graph), Ends.targets(graph)
+    scores = spread(from_source, sources) + spread(at_target, targets)
+    alpha = edge_softmax(functional.leaky_relu(scores, SLOPE), targets)
+    messages = spread(wx.flatten(1), sources).view(-1, heads, channels)
+    summed = collect((messages * alpha[:, :, None]).flatten(1), targets)
+    return summed.view(-1, heads, channels), alpha
+
+
+def has_kernels(device: torch.device) -> bool:
+    """Tells whether :func:`attend` can run on a device; Triton comes with PyTorch for CUDA."""
+    if device.type == "cuda":
+        return importlib.util.find_spec("triton") is not None
+    return device.type == "cpu"
 
 
 class _Attend(torch.autograd.Function):
-    """Weighted sums over neighbours without a row per edge, both ways."""
+    """The fused sums, forward and backward."""
 
     @staticmethod
-    def forward(ctx: Any, alpha: Tensor, wx: Tensor, graph: Adjacency) -> Tensor:
-        ctx.save_for_backward(alpha, wx)
+    def forward(
+        ctx: Any, wx: Tensor, from_source: Tensor, at_target: Tensor, graph: Adjacency
+    ) -> Tensor:
+        kernels = _kernels(wx.device)
+        out, positive, lse, share = kernels.forward(
+            graph.pattern, wx, from_source, at_target, SLOPE
+        )
+        ctx.save_for_backward(wx, from_source, at_target, out, positive, lse, share)
         ctx.graph = graph
-        if wx.is_cuda:
-            out: Tensor = _triton().weighted_sums(graph.chunks, graph.csr[1], alpha, wx)
-            return out
-        return _sums_by_head(graph.csr, alpha, _by_head(wx))
+        result: Tensor = out
+        return result
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         if torch.is_grad_enabled():  # only while the gradient itself is being recorded
             raise RuntimeError("attend cannot be differentiated twice: take the plain path")
-        alpha, wx = ctx.saved_tensors
-        graph: Adjacency = ctx.graph
-        by_source = alpha.index_select(0, graph.by_source)
-        if wx.is_cuda:
-            kernels = _triton()
-            columns = graph.csr_by_source[1]
-            grad_wx = kernels.weighted_sums(graph.source_chunks, columns, by_source, grads[0])
-            return kernels.edge_products(graph, grads[0], wx), grad_wx, None
-        grad = _by_head(grads[0])
-        grad_wx = _sums_by_head(graph.csr_by_source, by_source, grad)
-        return _products_by_head(graph, grad, _by_head(wx)), grad_wx, None
+        wx, from_source, at_target, out, positive, lse, share = ctx.saved_tensors
+        kernels, graph = _kernels(wx.device), ctx.graph
+        delta, grad_target = kernels.backward_targets(
+            graph.pattern, grads[0], out, positive, share, SLOPE
+        )
+        grad_wx, grad_source = kernels.backward_sources(
+            graph.transpose, grads[0], wx, from_source, at_target, lse, delta, SLOPE
+        )
+        return grad_wx, grad_source, grad_target, None
 
 
-def _triton() -> Any:
-    """Returns the CUDA kernels; Triton comes with PyTorch's CUDA builds and not without."""
-    from evergraph.nn.kernels import triton_attend  # noqa: PLC0415
+def _kernels(device: torch.device) -> Any:
+    """Returns the compiled passes of a device, imported when first needed."""
+    if device.type == "cuda":
+        from evergraph.nn.kernels import triton_attend  # noqa: PLC0415
 
-    return triton_attend
+        return triton_attend
+    from evergraph.nn.kernels import numba_attend  # noqa: PLC0415
 
-
-def _by_head(rows: Tensor) -> Tensor:
-    """Puts heads first: ``[n, H, C]`` → ``[H, n, C]``."""
-    return rows.transpose(0, 1).contiguous()
-
-
-def _sums_by_head(pattern: tuple[Tensor, Tensor], weights: Tensor, rows: Tensor) -> Tensor:
-    """Multiplies ``[n, n]`` sparse by ``[n, C]`` dense, head by head.
-
-    ``weights`` are ``[E, H]``, ``rows`` ``[H, n, C]``; returns ``[n, H, C]``.
-    """
-    n = rows.shape[1]
-    by_head = zip(weights.t().contiguous(), rows, strict=True)
-    products = [torch.sparse_csr_tensor(*pattern, a, (n, n)) @ x for a, x in by_head]
-    return torch.stack(products, dim=1)
-
-
-def _products_by_head(graph: Adjacency, left: Tensor, right: Tensor) -> Tensor:
-    """Computes ``left_i · right_j`` for every edge j → i and head; both ``[H, n, C]``."""
-    n = graph.num_nodes
-    pattern = torch.sparse_csr_tensor(*graph.csr, left.new_zeros(graph.num_edges), (n, n))
-    by_head = zip(left, right, strict=True)
-    products = [torch.sparse.sampled_addmm(pattern, a, b.t(), beta=0.0) for a, b in by_head]
-    return torch.stack([product.values() for product in products], dim=1)
+    return numba_attend

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from evergraph.nn.attention import attend, attend_plain
-from evergraph.nn.ops import Ends, dropout, edge_softmax, project, spread
+from evergraph.nn.attention import AttentionPath, attend, attend_plain, has_kernels
+from evergraph.nn.ops import dropout, project
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.features import Features
 
@@ -39,22 +39,21 @@ class GATLayer(nn.Module):
             nn.init.uniform_(weight, -bound, bound, generator=generator)
 
     def forward(
-        self, x: Features, adjacency: Adjacency, plain: bool = False
-    ) -> tuple[Tensor, Tensor]:
+        self, x: Features, adjacency: Adjacency, path: AttentionPath = "auto"
+    ) -> tuple[Tensor, Tensor | None]:
         """Returns the output ``[n, heads * channels]`` and the attention ``[E + n, heads]``.
 
-        ``plain`` takes the path that can be differentiated twice.
+        The attention is known on the plain path alone.
         """
         graph = adjacency.with_self_loops
-        sources, targets = Ends.sources(graph), Ends.targets(graph)
         flat = project(x, self.weight)  # [n, H * C]
         wx = flat.view(-1, self.heads, self.channels)
         score = flat @ self._score_matrix()  # [n, 2 H]
         from_source, at_target = score[:, : self.heads], score[:, self.heads :]
-        scores = spread(from_source, sources) + spread(at_target, targets)  # [E + n, H]
-        alpha = edge_softmax(functional.leaky_relu(scores, 0.2), targets)
-        weighted_sum = attend_plain if plain else attend
-        return weighted_sum(alpha, wx, graph).flatten(1) + self.bias, alpha
+        if path == "plain" or (path == "auto" and not has_kernels(flat.device)):
+            out, alpha = attend_plain(wx, from_source, at_target, graph)
+            return out.flatten(1) + self.bias, alpha
+        return attend(wx, from_source, at_target, graph).flatten(1) + self.bias, None
 
     def _score_matrix(self) -> Tensor:
         """Lays ``att_src`` and ``att_dst`` out as ``[H * C, 2 H]``, each head in its own rows.
@@ -93,23 +92,23 @@ class GAT(nn.Module):
         x: Features,
         adjacency: Adjacency,
         generator: torch.Generator | None = None,
-        plain: bool = False,
+        path: AttentionPath = "auto",
     ) -> tuple[Tensor, list[Tensor]]:
-        """Returns ``h`` ``[n, out_dim]`` and each layer's attention.
+        """Returns ``h`` ``[n, out_dim]`` and, on the plain path, each layer's attention.
 
         Args:
             x: Features of all nodes of the graph.
             adjacency: The graph, without self-loops: the layers add them.
             generator: Draws the dropout masks; None switches dropout off.
-            plain: Take the path that can be differentiated twice.
+            path: How attention is computed; only ``plain`` can be differentiated twice.
         """
-        attention = []
+        attention: list[Tensor] = []
         h: Features = x
         for depth, layer in enumerate(self.layers):
             if depth > 0:
                 assert isinstance(h, Tensor)
                 h = functional.relu(h)
-            h, alpha = layer(dropout(h, self.drop, generator), adjacency, plain)
-            attention.append(alpha)
+            h, alpha = layer(dropout(h, self.drop, generator), adjacency, path)
+            attention += [alpha] if alpha is not None else []
         assert isinstance(h, Tensor)
         return h, attention

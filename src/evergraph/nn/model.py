@@ -9,6 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
+from evergraph.nn.attention import AttentionPath
 from evergraph.nn.gat import GAT
 from evergraph.nn.ops import dense_dropout
 from evergraph.stream.adjacency import Adjacency
@@ -29,6 +30,8 @@ class ModelConfig(Config):
         dropout: Rate on the input of every layer and of the head.
         head_init: New head rows: ``uniform`` draws weights from U[0, 1) as the authors' code
             does, ``default`` draws weights and bias from U(−1/√d, 1/√d) (decision 0005).
+        attention: ``fused`` takes compiled kernels, ``plain`` PyTorch's operations, ``auto``
+            the kernels wherever there are any (decision 0012).
     """
 
     backbone: Literal["gat"] = "gat"
@@ -37,6 +40,7 @@ class ModelConfig(Config):
     num_layers: int = Field(default=2, ge=1)
     dropout: float = Field(default=0.5, ge=0, lt=1)
     head_init: HeadInit = "uniform"
+    attention: AttentionPath = "auto"
 
 
 class Output(NamedTuple):
@@ -44,7 +48,7 @@ class Output(NamedTuple):
 
     logits: Tensor  # [m, k]
     h: Tensor  # [m, d]
-    attention: list[Tensor]  # per layer [E + n, heads]
+    attention: list[Tensor]  # per layer [E + n, heads]; empty unless the path is plain
 
 
 class GrowingHead(nn.Module):
@@ -119,7 +123,8 @@ class NodeClassifier(nn.Module):
             generator: Draws dropout masks; None switches dropout off.
             plain: Take the network path that can be differentiated twice.
         """
-        h, attention = self.encoder(x, adjacency, generator, plain)
+        path = "plain" if plain else self.config.attention
+        h, attention = self.encoder(x, adjacency, generator, path)
         if nodes is not None:
             h = h.index_select(0, nodes)
         shown = dense_dropout(functional.relu(h), self.config.dropout, generator)

@@ -8,6 +8,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from evergraph.stream.pattern import Pattern
+
 
 @dataclass(frozen=True)
 class Adjacency:
@@ -78,14 +80,14 @@ class Adjacency:
         return chunk_pointers(self.source_indptr)
 
     @cached_property
-    def csr(self) -> tuple[Tensor, Tensor]:
-        """The pattern by destination for sparse products: pointer and sources, int32."""
-        return self.indptr.int(), self.src.int()
+    def pattern(self) -> Pattern:
+        """Which rows every node reads: its neighbours."""
+        return Pattern(self.indptr, self.src.int())
 
-    @cached_property
-    def csr_by_source(self) -> tuple[Tensor, Tensor]:
-        """The pattern of the transpose: pointer and destinations, int32."""
-        return self.source_indptr.int(), self.dst[self.by_source].int()
+    @property
+    def transpose(self) -> Pattern:
+        """Which rows read every node: the same ones, the graph being undirected."""
+        return self.pattern
 
     @cached_property
     def with_self_loops(self) -> Adjacency:

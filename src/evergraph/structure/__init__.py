@@ -2,10 +2,9 @@
 
 from evergraph.structure.candidates import nearest_nodes
 from evergraph.structure.config import StructureConfig
+from evergraph.structure.link_loss import link_loss, link_scores, pair_pattern
 from evergraph.structure.link_predictor import (
     LinkRandomness,
-    link_loss,
-    link_scores,
     sample_non_edges,
     train_link_predictor,
 )
@@ -18,6 +17,7 @@ __all__ = [
     "link_loss",
     "link_scores",
     "nearest_nodes",
+    "pair_pattern",
     "refine",
     "sample_non_edges",
     "train_link_predictor",

@@ -10,7 +10,7 @@ from torch import Tensor
 from evergraph.memory.distances import BLOCK_ENTRIES
 from evergraph.stream.adjacency import Adjacency
 from evergraph.structure.config import StructureConfig
-from evergraph.structure.link_predictor import link_scores
+from evergraph.structure.link_loss import link_scores
 
 
 @dataclass(frozen=True)

@@ -1,130 +1,129 @@
-"""Attention sums on CUDA as two Triton kernels: nothing of edge × channel size is stored.
+"""Attention sums on CUDA as Triton kernels: nothing of edge size is stored.
 
 Imported only where CUDA is: PyTorch's CUDA builds bring Triton along. Sums run in a fixed
-order, so that results are the same bits every time.
+order, without atomics, so that results are the same bits every time.
 """
 
 from __future__ import annotations
 
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
 
-from evergraph.stream.adjacency import Adjacency
+from evergraph.nn.kernels import triton_kernels as kernels
+from evergraph.stream.pattern import Pattern
 
-# Triton reads annotations of kernels as code, so that theirs stay without types.
-
-#: Edges that one program reads at once.
-EDGES = 16
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _weighted_sums(  # type: ignore[no-untyped-def]  # noqa: PLR0917
-    chunks,
-    columns,
-    weights,
-    rows,
-    out,
-    heads: tl.constexpr,
-    channels: tl.constexpr,
-    block_channels: tl.constexpr,
-    block_edges: tl.constexpr,
-):
-    """Sums ``weights[e, h] * rows[columns[e], h]`` over one chunk of edges for one head."""
-    chunk = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1)
-    begin = tl.load(chunks + chunk)
-    end = tl.load(chunks + chunk + 1)
-    channel = tl.arange(0, block_channels)
-    inside = channel < channels
-    total = tl.zeros([block_channels], dtype=tl.float32)
-    for first in range(begin, end, block_edges):
-        edge = first + tl.arange(0, block_edges)
-        real = edge < end
-        column = tl.load(columns + edge, mask=real, other=0).to(tl.int64)
-        weight = tl.load(weights + edge * heads + head, mask=real, other=0.0)
-        at = column[:, None] * (heads * channels) + head * channels + channel[None, :]
-        value = tl.load(rows + at, mask=real[:, None] & inside[None, :], other=0.0)
-        total += tl.sum(value * weight[:, None], axis=0)
-    tl.store(out + chunk * (heads * channels) + head * channels + channel, total, mask=inside)
+#: Edges that one program reads at once, and its warps.
+EDGES, WARPS = 16, 2
+#: Rows that one program of the row-wise kernel reads at once.
+ROWS = 16
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _edge_products(  # type: ignore[no-untyped-def]  # noqa: PLR0917
-    targets,
-    sources,
-    left,
-    right,
-    out,
-    num_edges,
-    heads: tl.constexpr,
-    channels: tl.constexpr,
-    block_channels: tl.constexpr,
-    block_edges: tl.constexpr,
-):
-    """Computes ``left[targets[e], h] · right[sources[e], h]`` for a block of edges, one head."""
-    edge = tl.program_id(0).to(tl.int64) * block_edges + tl.arange(0, block_edges)
-    head = tl.program_id(1)
-    real = edge < num_edges
-    channel = tl.arange(0, block_channels)
-    wanted = real[:, None] & (channel < channels)[None, :]
-    width = heads * channels
-    target = tl.load(targets + edge, mask=real, other=0).to(tl.int64)
-    source = tl.load(sources + edge, mask=real, other=0).to(tl.int64)
-    offset = head * channels + channel[None, :]
-    a = tl.load(left + target[:, None] * width + offset, mask=wanted, other=0.0)
-    b = tl.load(right + source[:, None] * width + offset, mask=wanted, other=0.0)
-    tl.store(out + edge * heads + head, tl.sum(a * b, axis=1), mask=real)
+def forward(
+    pattern: Pattern, wx: Tensor, from_source: Tensor, at_target: Tensor, slope: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """See :func:`evergraph.nn.attention.attend`; returns what the backward pass needs."""
+    heads, channels = wx.shape[1:]
+    chunks = pattern.chunks
+    out = wx.new_empty(pattern.num_rows, heads, channels)
+    positive = torch.empty_like(out)
+    lse, share = (_floats(wx, pattern.num_rows, heads) for _ in range(2))
+    minus, plus = (_floats(wx, chunks.num_slots, heads, channels) for _ in range(2))
+    top, total, above = (_floats(wx, chunks.num_slots, heads) for _ in range(3))
+    sizes = _sizes(heads, channels)
+    if pattern.num_rows:
+        kernels.forward[(chunks.owner.numel(), heads)](
+            chunks.first,
+            chunks.last,
+            chunks.owner,
+            chunks.slot,
+            pattern.columns,
+            wx.contiguous(),
+            from_source.float().contiguous(),
+            at_target.float().contiguous(),
+            slope,
+            *(out, positive, lse, share, minus, plus, top, total, above),
+            **sizes,
+        )
+    if chunks.num_slots:
+        kernels.join_forward[(chunks.hubs.numel(), heads)](
+            chunks.hubs,
+            chunks.parts,
+            *(out, positive, lse, share, minus, plus, top, total, above),
+            **sizes,
+        )
+    return out, positive, lse, share
 
 
-def weighted_sums(
-    pointers: tuple[Tensor, Tensor], columns: Tensor, weights: Tensor, rows: Tensor
-) -> Tensor:
-    """Computes for every node the sum of ``weights[e] * rows[columns[e]]`` over its edges.
-
-    Args:
-        pointers: Chunks of edges and of nodes; see ``chunk_pointers``.
-        columns: The other end of every edge, ``[E]`` int32.
-        weights: ``[E, H]``.
-        rows: ``[n, H, C]``.
-
-    Returns:
-        ``[n, H, C]``. Chunks of a hub are summed side by side and then added up.
-    """
-    chunks, segments = pointers
-    _, heads, channels = rows.shape
-    partial = rows.new_empty(chunks.numel() - 1, heads, channels)
-    if partial.shape[0]:
-        _weighted_sums[(partial.shape[0], heads)](
-            chunks,
-            columns,
-            weights.contiguous(),
-            rows.contiguous(),
-            partial,
+def backward_targets(
+    pattern: Pattern, grad: Tensor, out: Tensor, positive: Tensor, share: Tensor, slope: float
+) -> tuple[Tensor, Tensor]:
+    """Returns ``delta`` (gradient times output) and the gradient of the target scores."""
+    num_rows, heads, channels = out.shape
+    delta, grad_target = torch.empty_like(share), torch.empty_like(share)
+    if num_rows:
+        kernels.backward_targets[(triton.cdiv(num_rows, ROWS), heads)](
+            grad.contiguous(),
+            *(out, positive, share, slope, delta, grad_target, num_rows),
             heads=heads,
             channels=channels,
             block_channels=triton.next_power_of_2(channels),
-            block_edges=EDGES,
+            block_rows=ROWS,
         )
-    return torch.segment_reduce(partial, "sum", offsets=segments, axis=0, initial=0, unsafe=True)
+    return delta, grad_target
 
 
-def edge_products(graph: Adjacency, left: Tensor, right: Tensor) -> Tensor:
-    """Computes ``left[i, h] · right[j, h]`` for every edge j → i, ``[E, H]``."""
-    _, heads, channels = left.shape
-    out = left.new_empty(graph.num_edges, heads)
-    if graph.num_edges:
-        _edge_products[(triton.cdiv(graph.num_edges, EDGES), heads)](
-            graph.dst,
-            graph.src,
-            left.contiguous(),
-            right.contiguous(),
-            out,
-            graph.num_edges,
-            heads=heads,
-            channels=channels,
-            block_channels=triton.next_power_of_2(channels),
-            block_edges=EDGES,
+def backward_sources(
+    transpose: Pattern,
+    grad: Tensor,
+    wx: Tensor,
+    from_source: Tensor,
+    at_target: Tensor,
+    lse: Tensor,
+    delta: Tensor,
+    slope: float,
+) -> tuple[Tensor, Tensor]:
+    """Returns the gradients of the rows and of the source scores."""
+    num_rows, heads, channels = wx.shape
+    chunks = transpose.chunks
+    grad_wx = torch.empty_like(wx, memory_format=torch.contiguous_format)
+    grad_source = _floats(wx, num_rows, heads)
+    part_wx = _floats(wx, chunks.num_slots, heads, channels)
+    part_source = _floats(wx, chunks.num_slots, heads)
+    sizes = _sizes(heads, channels)
+    if num_rows:
+        kernels.backward_sources[(chunks.owner.numel(), heads)](
+            chunks.first,
+            chunks.last,
+            chunks.owner,
+            chunks.slot,
+            transpose.columns,
+            grad.contiguous(),
+            wx.contiguous(),
+            from_source.float().contiguous(),
+            at_target.float().contiguous(),
+            *(lse, delta, slope, grad_wx, grad_source, part_wx, part_source),
+            **sizes,
         )
-    return out
+    if chunks.num_slots:
+        kernels.join_backward[(chunks.hubs.numel(), heads)](
+            chunks.hubs,
+            chunks.parts,
+            *(grad_wx, grad_source, part_wx, part_source),
+            **sizes,
+        )
+    return grad_wx, grad_source.to(from_source.dtype)
+
+
+def _floats(like: Tensor, *shape: int) -> Tensor:
+    return torch.empty(shape, dtype=torch.float32, device=like.device)
+
+
+def _sizes(heads: int, channels: int) -> dict[str, int]:
+    return {
+        "heads": heads,
+        "channels": channels,
+        "block_channels": triton.next_power_of_2(channels),
+        "block_edges": EDGES,
+        "num_warps": WARPS,
+    }

@@ -1,0 +1,34 @@
+"""What the numba kernels share: threads, precision and views of tensors."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+
+#: Reordering inside a row is allowed; infinities and NaN keep their meaning.
+FAST = {"contract", "reassoc", "nsz", "arcp"}
+#: numba's own thread pool serves one caller at a time.
+_pool = threading.Lock()
+_MOST_THREADS: int = numba.get_num_threads()
+
+
+def run(kernel: Any, *arguments: Any) -> None:
+    """Calls a compiled kernel with as many threads as PyTorch uses."""
+    with _pool:
+        numba.set_num_threads(min(torch.get_num_threads(), _MOST_THREADS))
+        kernel(*arguments)
+
+
+def view(tensor: Tensor) -> Any:
+    """Shares a tensor's memory with the compiled code."""
+    return tensor.detach().contiguous().numpy()
+
+
+def scalar(value: float, like: Tensor) -> Any:
+    """Gives a number the precision of the rows, so that nothing is computed wider."""
+    return np.float64(value) if like.dtype == torch.float64 else np.float32(value)

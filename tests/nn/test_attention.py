@@ -1,0 +1,282 @@
+"""Fused attention against the plain one: numba on the CPU, Triton on CUDA or interpreted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.autograd import gradcheck, gradgradcheck
+
+from evergraph.nn.attention import SLOPE, attend, attend_plain, has_kernels
+from evergraph.stream import Adjacency, pattern
+
+CUDA = torch.cuda.is_available()
+
+
+def adjacency(n: int, pairs) -> Adjacency:
+    both = sorted({(a, b) for a, b in pairs if a != b} | {(b, a) for a, b in pairs if a != b})
+    return Adjacency.from_edges(torch.tensor(both, dtype=torch.int64).reshape(-1, 2).T, n)
+
+
+def randn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def random_pairs(n: int, count: int, seed: int = 0) -> list[tuple[int, int]]:
+    generator = torch.Generator().manual_seed(seed)
+    return [tuple(pair) for pair in torch.randint(n, (count, 2), generator=generator).tolist()]
+
+
+GRAPHS = {
+    "random": adjacency(20, random_pairs(20, 30)),
+    "isolated": adjacency(20, random_pairs(10, 15, 1)),
+    "hub": adjacency(50, [(0, i) for i in range(1, 50)] + random_pairs(50, 10, 2)),
+    "no edges": adjacency(7, []),
+    "one node": adjacency(1, []),
+}
+
+
+@pytest.fixture(autouse=True)
+def _short_chunks(monkeypatch):
+    """Lets small hubs be cut, so that the interpreter has little to do."""
+    monkeypatch.setattr(pattern, "CHUNK", 20)
+
+
+PATH = adjacency(5, [(0, 1), (1, 2), (1, 4)])  # node 3 hears nobody
+
+graphs = st.integers(1, 7).flatmap(
+    lambda n: st.builds(
+        adjacency,
+        st.just(n),
+        st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=2 * n),
+    )
+)
+
+
+def inputs(graph: Adjacency, channels: int = 3, seed: int = 0, dtype=torch.float64):
+    n = graph.num_nodes
+    return (
+        randn(n, 2, channels, seed=seed, dtype=dtype),
+        randn(n, 2, seed=seed + 1, dtype=dtype),
+        randn(n, 2, seed=seed + 2, dtype=dtype),
+    )
+
+
+def by_definition(graph, weight, *values):
+    """Output and gradients of the plain path."""
+    leaves = [value.clone().requires_grad_() for value in values]
+    out, _ = attend_plain(*leaves, graph)
+    return [out.detach(), *torch.autograd.grad((out * weight).sum(), leaves)]
+
+
+def by_kernels(kernels, graph, weight, *values):
+    """The same by a module of compiled passes."""
+    out, positive, lse, share = kernels.forward(graph.pattern, *values, SLOPE)
+    delta, grad_target = kernels.backward_targets(
+        graph.pattern, weight, out, positive, share, SLOPE
+    )
+    grad_wx, grad_source = kernels.backward_sources(
+        graph.transpose, weight, *values, lse, delta, SLOPE
+    )
+    return [out, grad_wx, grad_source, grad_target]
+
+
+@pytest.fixture(scope="module")
+def numba_attend():
+    pytest.importorskip("numba", reason="needs numba")
+    from evergraph.nn.kernels import numba_attend
+
+    return numba_attend
+
+
+@pytest.fixture(scope="module")
+def triton_attend():
+    pytest.importorskip("triton", reason="needs Triton")
+    from evergraph.nn.kernels import triton_attend
+
+    return triton_attend
+
+
+def test_attention_by_hand():
+    # Scores are all zero, so that every neighbour weighs the same.
+    wx = torch.tensor([[10.0], [20.0], [30.0], [40.0], [60.0]])[:, None]
+    none = torch.zeros(5, 1)
+    for out in (attend(wx, none, none, PATH), attend_plain(wx, none, none, PATH)[0]):
+        torch.testing.assert_close(out.flatten(), torch.tensor([20, 100 / 3, 20, 0, 20]))
+
+
+@pytest.mark.parametrize("loops", [False, True])
+@pytest.mark.parametrize("kind", GRAPHS)
+def test_numba_equals_plain_in_double_precision(numba_attend, kind, loops):
+    graph = GRAPHS[kind].with_self_loops if loops else GRAPHS[kind]
+    weight = randn(graph.num_nodes, 2, 3, seed=9)
+    expected = by_definition(graph, weight, *inputs(graph))
+    for ours, theirs in zip(
+        by_kernels(numba_attend, graph, weight, *inputs(graph)), expected, strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+@given(graphs, st.integers(0, 99))
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_numba_equals_plain_on_any_graph(numba_attend, graph, seed):
+    weight = randn(graph.num_nodes, 2, 3, seed=seed + 9)
+    values = inputs(graph, seed=seed)
+    for ours, theirs in zip(
+        by_kernels(numba_attend, graph, weight, *values),
+        by_definition(graph, weight, *values),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("channels", [4, 6])
+@pytest.mark.parametrize("loops", [False, True])
+@pytest.mark.parametrize("kind", GRAPHS)
+def test_triton_equals_plain(triton_attend, kind, loops, channels):
+    graph = GRAPHS[kind].with_self_loops if loops else GRAPHS[kind]
+    device = "cuda" if CUDA else "cpu"
+    values = [value.to(device) for value in inputs(graph, channels, dtype=torch.float32)]
+    weight = randn(graph.num_nodes, 2, channels, seed=9, dtype=torch.float32).to(device)
+    expected = by_definition(
+        graph, weight.double().cpu(), *(value.double().cpu() for value in values)
+    )
+    for ours, theirs in zip(
+        by_kernels(triton_attend, graph.to(device), weight, *values), expected, strict=True
+    ):
+        torch.testing.assert_close(ours.double().cpu(), theirs, rtol=2e-5, atol=2e-5)
+
+
+def test_triton_accumulates_bfloat16_rows_in_single_precision(triton_attend):
+    graph = GRAPHS["hub"].with_self_loops
+    device = "cuda" if CUDA else "cpu"
+    wx, from_source, at_target = (v.to(device) for v in inputs(graph, 4, dtype=torch.float32))
+    weight = randn(graph.num_nodes, 2, 4, seed=9, dtype=torch.float32).to(device)
+    wx, weight = wx.bfloat16(), weight.bfloat16()
+    expected = by_definition(
+        graph,
+        weight.double().cpu(),
+        *(value.double().cpu() for value in (wx, from_source, at_target)),
+    )
+    found = by_kernels(triton_attend, graph.to(device), weight, wx, from_source, at_target)
+    assert [tensor.dtype for tensor in found[:2]] == [torch.bfloat16] * 2
+    for ours, theirs in zip(found, expected, strict=True):
+        # Rounding the output is all that may be lost: sums of hundreds stay exact to 2⁻⁷.
+        torch.testing.assert_close(ours.double().cpu(), theirs, rtol=0.02, atol=0.05)
+
+
+def test_attend_derivatives():
+    values = tuple(value.requires_grad_() for value in inputs(PATH))
+    assert gradcheck(lambda *v: attend(*v, PATH), values)
+    assert gradcheck(lambda *v: attend_plain(*v, PATH)[0], values)
+    assert gradgradcheck(lambda *v: attend_plain(*v, PATH)[0], values)
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_attend_raises_when_asked_for_a_second_derivative(power):
+    """Also of a linear loss, and also by ``autograd.grad``: silence would be a wrong number."""
+    values = tuple(value.requires_grad_() for value in inputs(PATH))
+
+    def second() -> tuple[torch.Tensor, ...]:
+        loss = (attend(*(2 * value for value in values), PATH) ** power).sum()
+        gradients = torch.autograd.grad(loss, values, create_graph=True)
+        return torch.autograd.grad(sum((g**2).sum() for g in gradients), values)
+
+    with pytest.raises(RuntimeError, match="plain path"):
+        second()
+
+
+def test_scores_far_apart_do_not_overflow(numba_attend):
+    graph = GRAPHS["random"].with_self_loops
+    wx, from_source, at_target = inputs(graph)
+    values = (wx, 1e4 * from_source, 1e4 * at_target)
+    weight = torch.ones_like(wx)
+    for ours, theirs in zip(
+        by_kernels(numba_attend, graph, weight, *values),
+        by_definition(graph, weight, *values),
+        strict=True,
+    ):
+        assert torch.isfinite(ours).all()
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_threads_do_not_change_the_bits(numba_attend):
+    graph = GRAPHS["hub"].with_self_loops
+    weight = randn(graph.num_nodes, 2, 3, seed=9)
+    threads = torch.get_num_threads()
+    found = []
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            found.append(by_kernels(numba_attend, graph, weight, *inputs(graph)))
+    finally:
+        torch.set_num_threads(threads)
+    assert all(map(torch.equal, *found))
+
+
+def test_two_callers_at_once_wait_for_each_other():
+    graph = GRAPHS["hub"].with_self_loops
+    expected = attend(*inputs(graph), graph)
+    found = []
+    callers = [
+        threading.Thread(
+            target=lambda: found.extend(attend(*inputs(graph), graph) for _ in range(20))
+        )
+        for _ in range(2)
+    ]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert len(found) == 40
+    assert all(torch.equal(out, expected) for out in found)
+
+
+def test_where_there_are_kernels():
+    assert has_kernels(torch.device("cpu"))
+    assert not has_kernels(torch.device("meta"))
+
+
+COMPILE = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from evergraph.nn.kernels import triton_attend, triton_kernels as kernels
+
+INTEGERS = {"first", "last", "owner", "slot", "hubs", "parts"}
+SIZES = {"heads": 4, "channels": 64, "block_channels": 64, "block_edges": triton_attend.EDGES,
+         "block_rows": triton_attend.ROWS}
+for kernel in (kernels.forward, kernels.join_forward, kernels.backward_targets,
+               kernels.backward_sources, kernels.join_backward):
+    def kind(name):
+        if name in SIZES:
+            return "constexpr"
+        return {"columns": "*i32", "slope": "fp32", "num_rows": "i32"}.get(
+            name, "*i64" if name in INTEGERS else "*fp32")
+    signature = {name: kind(name) for name in kernel.arg_names}
+    sizes = {name: size for name, size in SIZES.items() if name in signature}
+    source = ASTSource(kernel, signature=signature, constexprs=sizes)
+    assert triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"]
+"""
+
+
+def test_kernels_compile_for_a_gpu_that_is_not_there(tmp_path):
+    # The interpreter accepts what the compiler refuses, so the compiler is asked as well.
+    pytest.importorskip("triton", reason="needs Triton")
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    environment["TRITON_CACHE_DIR"] = str(tmp_path)
+    answer = subprocess.run(
+        [sys.executable, "-c", COMPILE],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert answer.returncode == 0, answer.stderr
