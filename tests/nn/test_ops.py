@@ -21,6 +21,7 @@ from evergraph.nn.ops import (
     edge_softmax,
     grouped,
     project,
+    relu_dropout,
     spread,
 )
 from evergraph.stream import Adjacency, SparseRows
@@ -331,3 +332,38 @@ def test_grouped_equals_scattering_with_a_hub_and_isolated_nodes(chunked):
     lowest = torch.full((50, 5), -torch.inf, dtype=torch.float64)
     expected = lowest.scatter_reduce_(0, index, rows, "amax")
     torch.testing.assert_close(grouped(rows, ends, "max"), expected)
+
+
+# ReLU and dropout in one pass
+
+
+def test_relu_dropout_equals_relu_then_dropout():
+    rows = randn(300, 70, dtype=torch.float32).requires_grad_()
+    results = []
+    for fused in (True, False):
+        out = relu_dropout(rows, 0.4, seeded(3), fused)
+        results.append((out, torch.autograd.grad((out**2).sum(), rows)[0]))
+    for ours, theirs in zip(*results, strict=True):
+        assert torch.equal(ours, theirs)
+    assert 0.25 < (results[0][0] > 0).float().mean() < 0.35  # half of 0.6
+
+
+def test_relu_dropout_without_dropout_is_relu():
+    rows = randn(5, 4)
+    assert torch.equal(relu_dropout(rows, 0.5, None), rows.relu())
+    assert torch.equal(relu_dropout(rows, 0.0, seeded()), rows.relu())
+
+
+def test_relu_dropout_raises_when_asked_for_a_second_derivative():
+    rows = randn(5, 4).requires_grad_()
+    with pytest.raises(RuntimeError, match="plain path"):
+        torch.autograd.grad(relu_dropout(rows, 0.5, seeded()).sum(), rows, create_graph=True)
+
+
+def test_dropout_bytes_are_uniform_and_independent_of_their_place():
+    kept = dense_dropout(torch.ones(64, 8192), 0.25, seeded(1)) > 0
+    assert kept.float().mean().item() == pytest.approx(0.75, abs=0.003)
+    assert (kept.float().mean(dim=0) - 0.75).abs().max() < 0.3  # 64 draws each
+    assert (kept.float().mean(dim=1) - 0.75).abs().max() < 0.03
+    again = dense_dropout(torch.ones(64, 8192), 0.25, seeded(2)) > 0
+    assert (kept == again).float().mean().item() == pytest.approx(0.75**2 + 0.25**2, abs=0.005)

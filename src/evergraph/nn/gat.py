@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from evergraph.nn.attention import AttentionPath, attend, attend_plain, has_kernels
-from evergraph.nn.ops import dropout, project
+from evergraph.nn.ops import dropout, project, relu_dropout
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.features import Features
 
@@ -46,23 +45,12 @@ class GATLayer(nn.Module):
         The attention is known on the plain path alone.
         """
         graph = adjacency.with_self_loops
-        flat = project(x, self.weight)  # [n, H * C]
-        wx = flat.view(-1, self.heads, self.channels)
-        score = flat @ self._score_matrix()  # [n, 2 H]
-        from_source, at_target = score[:, : self.heads], score[:, self.heads :]
-        if path == "plain" or (path == "auto" and not has_kernels(flat.device)):
-            out, alpha = attend_plain(wx, from_source, at_target, graph)
-            return out.flatten(1) + self.bias, alpha
-        return attend(wx, from_source, at_target, graph).flatten(1) + self.bias, None
-
-    def _score_matrix(self) -> Tensor:
-        """Lays ``att_src`` and ``att_dst`` out as ``[H * C, 2 H]``, each head in its own rows.
-
-        One product then scores all nodes instead of several passes over ``[n, H, C]``.
-        """
-        own = torch.eye(self.heads, device=self.bias.device)[:, None, :]  # [H, 1, H]
-        blocks = [att[0, :, :, None] * own for att in (self.att_src, self.att_dst)]
-        return torch.cat(blocks, dim=2).flatten(0, 1)
+        wx = project(x, self.weight).view(-1, self.heads, self.channels)
+        bias = self.bias.view(self.heads, self.channels)
+        if path == "plain" or (path == "auto" and not has_kernels(wx.device)):
+            out, alpha = attend_plain(wx, self.att_src[0], self.att_dst[0], bias, graph)
+            return out.flatten(1), alpha
+        return attend(wx, self.att_src[0], self.att_dst[0], bias, graph).flatten(1), None
 
 
 class GAT(nn.Module):
@@ -105,10 +93,12 @@ class GAT(nn.Module):
         attention: list[Tensor] = []
         h: Features = x
         for depth, layer in enumerate(self.layers):
-            if depth > 0:
+            if depth == 0:
+                h = dropout(x, self.drop, generator)
+            else:
                 assert isinstance(h, Tensor)
-                h = functional.relu(h)
-            h, alpha = layer(dropout(h, self.drop, generator), adjacency, path)
+                h = relu_dropout(h, self.drop, generator, path != "plain")
+            h, alpha = layer(h, adjacency, path)
             attention += [alpha] if alpha is not None else []
         assert isinstance(h, Tensor)
         return h, attention

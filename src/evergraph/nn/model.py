@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from evergraph.nn.attention import AttentionPath
 from evergraph.nn.gat import GAT
-from evergraph.nn.ops import dense_dropout
+from evergraph.nn.ops import relu_dropout
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.features import Features
 from evergraph.validation import Config
@@ -127,7 +127,7 @@ class NodeClassifier(nn.Module):
         h, attention = self.encoder(x, adjacency, generator, path)
         if nodes is not None:
             h = h.index_select(0, nodes)
-        shown = dense_dropout(functional.relu(h), self.config.dropout, generator)
+        shown = relu_dropout(h, self.config.dropout, generator, path != "plain")
         return Output(self.head(shown), h, attention)
 
 

@@ -6,7 +6,6 @@ order and random masks come from an explicit generator. All can be differentiate
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -16,11 +15,7 @@ from torch.nn import functional
 
 from evergraph.stream.adjacency import Adjacency, chunk_pointers
 from evergraph.stream.features import Features, SparseRows
-
-with warnings.catch_warnings():
-    # PyTorch announces once per process that CSR tensors are in beta; users need not read it.
-    warnings.simplefilter("ignore")
-    torch.sparse_csr_tensor([0, 1], [0], [1.0], size=(1, 1))
+from evergraph.stream.pattern import Pattern
 
 
 @dataclass(frozen=True)
@@ -130,35 +125,34 @@ def edge_softmax(scores: Tensor, ends: Ends) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Csr:
-    """A sparse matrix of constants: pointer and columns int32, values float32."""
+class _Sparse:
+    """A sparse matrix of constants."""
 
-    indptr: Tensor
-    columns: Tensor
+    pattern: Pattern
     values: Tensor
-    num_columns: int
 
     def times(self, dense: Tensor) -> Tensor:
         """Multiplies from the left, in a fixed order of summation."""
         if dense.is_cuda:
             # cuSPARSE adds up in an order that changes from run to run.
             return functional.embedding_bag(
-                self.columns,
+                self.pattern.columns,
                 dense,
-                self.indptr,
+                self.pattern.indptr.int(),
                 mode="sum",
                 per_sample_weights=self.values,
                 include_last_offset=True,
             )
-        shape = (self.indptr.numel() - 1, self.num_columns)
-        return torch.sparse_csr_tensor(self.indptr, self.columns, self.values, shape) @ dense
+        from evergraph.nn.kernels import numba_sparse  # noqa: PLC0415 - slow to import
+
+        return numba_sparse.times(self.pattern, self.values, dense)
 
 
 class _SparseProduct(torch.autograd.Function):
     """Multiplies a constant sparse matrix, given with its transpose, by a dense one."""
 
     @staticmethod
-    def forward(ctx: Any, dense: Tensor, matrix: _Csr, transpose: _Csr) -> Tensor:
+    def forward(ctx: Any, dense: Tensor, matrix: _Sparse, transpose: _Sparse) -> Tensor:
         ctx.matrix, ctx.transpose = matrix, transpose
         return matrix.times(dense)
 
@@ -172,11 +166,9 @@ def project(features: Features, weight: Tensor) -> Tensor:
     """Computes ``features @ weight``, ``[n, d] × [d, k]``, never densifying sparse features."""
     if isinstance(features, Tensor):
         return features @ weight
-    n, d = features.shape
-    matrix = _Csr(*features.csr, features.values, d)
-    indptr, rows, order = features.csr_by_column
-    transpose = _Csr(indptr, rows, features.values[order], n)
-    return call(_SparseProduct, weight, matrix, transpose)
+    pattern, order = features.transpose
+    matrix = _Sparse(features.pattern, features.values)
+    return call(_SparseProduct, weight, matrix, _Sparse(pattern, features.values[order]))
 
 
 def dropout(features: Features, p: float, generator: torch.Generator | None) -> Features:
@@ -188,10 +180,8 @@ def dropout(features: Features, p: float, generator: torch.Generator | None) -> 
     if generator is None or p == 0:
         return features
     if isinstance(features, SparseRows):
-        _ = (
-            features.csr,
-            features.csr_by_column,
-        )  # derived once here, then shared by every masked copy
+        # Derived once here, then shared by every masked copy.
+        _ = features.pattern, features.transpose
         # Entries that are zero stay zero, so only stored values need a mask.
         return features.with_values(_drop(features.values, p, generator))
     return _drop(features, p, generator)
@@ -202,9 +192,65 @@ def dense_dropout(rows: Tensor, p: float, generator: torch.Generator | None) -> 
     return rows if generator is None or p == 0 else _drop(rows, p, generator)
 
 
+def relu_dropout(
+    rows: Tensor, p: float, generator: torch.Generator | None, fused: bool = True
+) -> Tensor:
+    """Applies a ReLU, then :func:`dropout`; ``fused`` can be differentiated once only."""
+    if generator is None or p == 0 or rows.is_cuda or not fused:
+        return dense_dropout(functional.relu(rows), p, generator)
+    return call(_ReluDrop, rows, _draw_seed(generator), _dropped(p))
+
+
 def _drop(rows: Tensor, p: float, generator: torch.Generator) -> Tensor:
-    dropped = min(round(256 * p), 255)
+    dropped = _dropped(p)
+    if not rows.is_cuda:
+        return call(_Drop, rows, _draw_seed(generator), dropped)
     words = torch.empty((rows.numel() + 7) // 8, dtype=torch.int64, device=rows.device)
     words.random_(-(2**63), None, generator=generator)
     random_bytes = words.view(torch.uint8)[: rows.numel()].view(rows.shape)
     return rows * (random_bytes >= dropped).to(rows.dtype).mul_(256 / (256 - dropped))
+
+
+def _dropped(p: float) -> int:
+    return min(round(256 * p), 255)
+
+
+def _draw_seed(generator: torch.Generator) -> int:
+    return int(torch.randint(2**63 - 1, (), generator=generator))
+
+
+class _Drop(torch.autograd.Function):
+    """Dropout on the CPU; linear, so that its gradient is itself."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, seed: int, dropped: int) -> Tensor:
+        from evergraph.nn.kernels import numba_dropout  # noqa: PLC0415 - slow to import
+
+        ctx.seed, ctx.dropped = seed, dropped
+        return numba_dropout.drop(rows, seed, dropped)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return call(_Drop, grads[0], ctx.seed, ctx.dropped), None, None
+
+
+class _ReluDrop(torch.autograd.Function):
+    """ReLU and dropout on the CPU in one pass; the output tells what was kept."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, seed: int, dropped: int) -> Tensor:
+        from evergraph.nn.kernels import numba_dropout  # noqa: PLC0415 - slow to import
+
+        out = numba_dropout.drop(rows, seed, dropped, rectify=True)
+        ctx.save_for_backward(out)
+        ctx.dropped = dropped
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        from evergraph.nn.kernels import numba_dropout  # noqa: PLC0415 - slow to import
+
+        if torch.is_grad_enabled():  # only while the gradient itself is being recorded
+            raise RuntimeError("relu_dropout cannot be differentiated twice: take the plain path")
+        (out,) = ctx.saved_tensors
+        return numba_dropout.pass_where_positive(grads[0], out, ctx.dropped), None, None

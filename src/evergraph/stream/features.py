@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from evergraph.stream.pattern import Pattern
+
 
 @dataclass(frozen=True)
 class SparseRows:
@@ -51,27 +53,23 @@ class SparseRows:
         return SparseRows(self.values[positions], self.indices[positions], indptr, self.num_columns)
 
     @cached_property
-    def csr(self) -> tuple[Tensor, Tensor]:
-        """The pattern for sparse products: pointer and columns, int32."""
-        return self.indptr.int(), self.indices.int()
+    def pattern(self) -> Pattern:
+        """Which columns every row holds."""
+        return Pattern(self.indptr, self.indices.int())
 
     @cached_property
-    def csr_by_column(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The pattern of the transpose.
-
-        Returns the pointer by column ``[d + 1]`` and the rows ``[nnz]``, int32, and the
-        position of each transposed value among ``values``, ``[nnz]``.
-        """
+    def transpose(self) -> tuple[Pattern, Tensor]:
+        """The pattern by column, and where each of its values is among ``values``, ``[nnz]``."""
         order = torch.argsort(self.indices, stable=True)
         counts = torch.bincount(self.indices, minlength=self.num_columns)
-        indptr = torch.zeros(self.num_columns + 1, dtype=torch.int32, device=self.device)
-        torch.cumsum(counts, 0, dtype=torch.int32, out=indptr[1:])
-        return indptr, self.row_index()[order].int(), order
+        indptr = torch.zeros(self.num_columns + 1, dtype=torch.int64, device=self.device)
+        torch.cumsum(counts, 0, out=indptr[1:])
+        return Pattern(indptr, self.row_index()[order].int()), order
 
     def with_values(self, values: Tensor) -> SparseRows:
         """Returns the same pattern holding other values; what was derived of it is shared."""
         other = SparseRows(values, self.indices, self.indptr, self.num_columns)
-        for derived in ("csr", "csr_by_column"):
+        for derived in ("pattern", "transpose"):
             if derived in self.__dict__:
                 other.__dict__[derived] = self.__dict__[derived]
         return other

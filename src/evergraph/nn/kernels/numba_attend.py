@@ -1,7 +1,8 @@
-"""Attention sums on the CPU as two compiled passes: nothing of edge size is stored.
+"""An attention layer on the CPU as four compiled passes: nothing of edge size is stored.
 
-Every row is written by one thread in a fixed order, so that results are the same bits
-whatever the number of threads.
+Every row is written by one thread in a fixed order, and sums over rows are made block by
+block, so that results are the same bits whatever the number of threads. Decision 0012 has
+the equations.
 """
 
 from __future__ import annotations
@@ -18,8 +19,24 @@ from evergraph.stream.pattern import Pattern
 
 
 @njit(parallel=True, fastmath=FAST, cache=True)
+def _scores(bounds, wx, att_src, att_dst, from_source, at_target):  # type: ignore[no-untyped-def]
+    _, heads, channels = wx.shape
+    for block in prange(bounds.size - 1):
+        for i in range(bounds[block], bounds[block + 1]):
+            for h in range(heads):
+                row, src, dst = wx[i, h], att_src[h], att_dst[h]
+                source = row[0] - row[0]
+                target = source
+                for c in range(channels):
+                    source += row[c] * src[c]
+                    target += row[c] * dst[c]
+                from_source[i, h] = source
+                at_target[i, h] = target
+
+
+@njit(parallel=True, fastmath=FAST, cache=True)
 def _forward(  # type: ignore[no-untyped-def]
-    bounds, indptr, columns, wx, from_source, at_target, slope, out, positive, lse, share
+    bounds, indptr, columns, wx, from_source, at_target, bias, slope, out, positive, lse, share
 ):
     _, heads, channels = wx.shape
     zero = slope - slope
@@ -58,42 +75,63 @@ def _forward(  # type: ignore[no-untyped-def]
                 scale = one / total[h] if total[h] > 0 else zero  # without edges all is zero
                 lse[i, h] = top[h] + math.log(total[h]) if total[h] > 0 else zero
                 share[i, h] = above[h] * scale
-                row, plus = out[i, h], positive[i, h]
+                row, plus, shift = out[i, h], positive[i, h], bias[h]
                 for c in range(channels):
                     plus[c] *= scale
-                    row[c] = row[c] * scale + plus[c]
+                    row[c] = row[c] * scale + plus[c] + shift[c]
 
 
 @njit(parallel=True, fastmath=FAST, cache=True)
 def _backward_targets(  # type: ignore[no-untyped-def]
-    bounds, grad, out, positive, share, slope, delta, grad_target
+    bounds, grad, out, positive, share, bias, slope, delta, grad_target, part_bias
 ):
     _, heads, channels = out.shape
     zero = slope - slope
     one = zero + np.float32(1)
     for block in prange(bounds.size - 1):
+        part_bias[block] = 0
         for i in range(bounds[block], bounds[block + 1]):
             for h in range(heads):
-                g, row, above = grad[i, h], out[i, h], positive[i, h]
+                g, row, above, shift = grad[i, h], out[i, h], positive[i, h], bias[h]
+                part = part_bias[block, h]
                 whole, plus = zero, zero
                 for c in range(channels):
-                    whole += g[c] * row[c]
+                    whole += g[c] * (row[c] - shift[c])
                     plus += g[c] * above[c]
+                    part[c] += g[c]
                 delta[i, h] = whole
                 grad_target[i, h] = (one - slope) * (plus - whole * share[i, h])
 
 
 @njit(parallel=True, fastmath=FAST, cache=True)
 def _backward_sources(  # type: ignore[no-untyped-def]
-    bounds, indptr, columns, grad, wx, from_source, at_target, lse, delta, slope, grad_wx, grad_src
+    bounds,
+    indptr,
+    columns,
+    grad,
+    wx,
+    from_source,
+    at_target,
+    lse,
+    delta,
+    grad_target,
+    att_src,
+    att_dst,
+    slope,
+    grad_wx,
+    part_src,
+    part_dst,
 ):
     _, heads, channels = wx.shape
     zero = slope - slope
     one = zero + np.float32(1)
     for block in prange(bounds.size - 1):
+        part_src[block] = 0
+        part_dst[block] = 0
+        grad_source = np.empty(heads, wx.dtype)
         for j in range(bounds[block], bounds[block + 1]):
             grad_wx[j] = 0
-            grad_src[j] = 0
+            grad_source[:] = 0
             for e in range(indptr[j], indptr[j + 1]):
                 i = columns[e]
                 for h in range(heads):
@@ -106,79 +144,84 @@ def _backward_sources(  # type: ignore[no-untyped-def]
                         product += target[c] * source[c]
                     for c in range(channels):
                         row[c] += weight * target[c]
-                    grad_src[j, h] += weight * (product - delta[i, h]) * turn
+                    grad_source[h] += weight * (product - delta[i, h]) * turn
+            for h in range(heads):
+                source, row = wx[j, h], grad_wx[j, h]
+                src, dst = att_src[h], att_dst[h]
+                sum_src, sum_dst = part_src[block, h], part_dst[block, h]
+                by_source, by_target = grad_source[h], grad_target[j, h]
+                for c in range(channels):
+                    row[c] += by_source * src[c] + by_target * dst[c]
+                    sum_src[c] += by_source * source[c]
+                    sum_dst[c] += by_target * source[c]
 
 
 def forward(
-    pattern: Pattern, wx: Tensor, from_source: Tensor, at_target: Tensor, slope: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """See :func:`evergraph.nn.attention.attend`; returns what the backward pass needs."""
-    heads = wx.shape[1]
-    out = wx.new_empty(pattern.num_rows, *wx.shape[1:])
-    positive = torch.empty_like(out)
-    lse, share = wx.new_empty(pattern.num_rows, heads), wx.new_empty(pattern.num_rows, heads)
+    pattern: Pattern, wx: Tensor, att_src: Tensor, att_dst: Tensor, bias: Tensor, slope: float
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Computes a layer's output ``[n, H, C]`` and what its backward pass needs.
+
+    Args:
+        pattern: Which rows every row reads.
+        wx: Projected rows, ``[n, H, C]``.
+        att_src: Attention vectors of the sources, ``[H, C]``.
+        att_dst: Those of the targets.
+        bias: Added to every row, ``[H, C]``.
+        slope: Of the leaky ReLU below zero.
+    """
+    n, heads, _ = wx.shape
+    blocks = pattern.blocks.numpy()
+    from_source, at_target, lse, share = (wx.new_empty(n, heads) for _ in range(4))
+    out, positive = (torch.empty_like(wx, memory_format=torch.contiguous_format) for _ in range(2))
+    run(
+        _scores,
+        blocks,
+        *map(view, (wx, att_src, att_dst, from_source, at_target)),
+    )
     run(
         _forward,
-        pattern.blocks.numpy(),
+        blocks,
         pattern.indptr.numpy(),
         pattern.columns.numpy(),
-        view(wx),
-        view(from_source),
-        view(at_target),
+        *map(view, (wx, from_source, at_target, bias)),
         scalar(slope, wx),
-        view(out),
-        view(positive),
-        view(lse),
-        view(share),
+        *map(view, (out, positive, lse, share)),
     )
-    return out, positive, lse, share
+    return out, (from_source, at_target, out, positive, lse, share)
 
 
-def backward_targets(
-    pattern: Pattern, grad: Tensor, out: Tensor, positive: Tensor, share: Tensor, slope: float
-) -> tuple[Tensor, Tensor]:
-    """Returns ``delta`` (gradient times output) and the gradient of the target scores."""
-    delta, grad_target = torch.empty_like(share), torch.empty_like(share)
-    run(
-        _backward_targets,
-        pattern.blocks.numpy(),
-        view(grad),
-        view(out),
-        view(positive),
-        view(share),
-        scalar(slope, out),
-        view(delta),
-        view(grad_target),
-    )
-    return delta, grad_target
-
-
-def backward_sources(
+def backward(
     transpose: Pattern,
     grad: Tensor,
-    wx: Tensor,
-    from_source: Tensor,
-    at_target: Tensor,
-    lse: Tensor,
-    delta: Tensor,
+    inputs: tuple[Tensor, Tensor, Tensor, Tensor],
+    saved: tuple[Tensor, ...],
     slope: float,
-) -> tuple[Tensor, Tensor]:
-    """Returns the gradients of the rows and of the source scores."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Returns the gradients of ``wx``, ``att_src``, ``att_dst`` and ``bias``.
+
+    ``transpose`` tells which rows read every row; ``saved`` comes from :func:`forward`.
+    """
+    wx, att_src, att_dst, bias = inputs
+    from_source, at_target, out, positive, lse, share = saved
+    blocks = transpose.blocks.numpy()
+    delta, grad_target = torch.empty_like(share), torch.empty_like(share)
     grad_wx = torch.empty_like(wx, memory_format=torch.contiguous_format)
-    grad_source = torch.empty_like(from_source, memory_format=torch.contiguous_format)
+    parts = wx.new_empty(3, len(blocks) - 1, *wx.shape[1:])
+    run(
+        _backward_targets,
+        blocks,
+        *map(view, (grad, out, positive, share, bias)),
+        scalar(slope, wx),
+        *map(view, (delta, grad_target, parts[2])),
+    )
     run(
         _backward_sources,
-        transpose.blocks.numpy(),
+        blocks,
         transpose.indptr.numpy(),
         transpose.columns.numpy(),
-        view(grad),
-        view(wx),
-        view(from_source),
-        view(at_target),
-        view(lse),
-        view(delta),
+        *map(view, (grad, wx, from_source, at_target, lse, delta, grad_target, att_src, att_dst)),
         scalar(slope, wx),
-        view(grad_wx),
-        view(grad_source),
+        *map(view, (grad_wx, parts[0], parts[1])),
     )
-    return grad_wx, grad_source
+    grad_src, grad_dst, grad_bias = parts.sum(dim=1)
+    return grad_wx, grad_src, grad_dst, grad_bias

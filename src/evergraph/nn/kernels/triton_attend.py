@@ -20,99 +20,93 @@ ROWS = 16
 
 
 def forward(
-    pattern: Pattern, wx: Tensor, from_source: Tensor, at_target: Tensor, slope: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """See :func:`evergraph.nn.attention.attend`; returns what the backward pass needs."""
-    heads, channels = wx.shape[1:]
+    pattern: Pattern, wx: Tensor, att_src: Tensor, att_dst: Tensor, bias: Tensor, slope: float
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Computes a layer's output ``[n, H, C]`` and what its backward pass needs.
+
+    See :func:`evergraph.nn.kernels.numba_attend.forward` for the arguments.
+    """
+    wx = wx.contiguous()
+    n, heads, channels = wx.shape
+    scores = wx.flatten(1).float() @ _score_matrix(att_src, att_dst)  # [n, 2 H]
+    from_source, at_target = scores[:, :heads].contiguous(), scores[:, heads:].contiguous()
     chunks = pattern.chunks
-    out = wx.new_empty(pattern.num_rows, heads, channels)
-    positive = torch.empty_like(out)
-    lse, share = (_floats(wx, pattern.num_rows, heads) for _ in range(2))
+    out, positive = torch.empty_like(wx), torch.empty_like(wx)
+    lse, share = (_floats(wx, n, heads) for _ in range(2))
     minus, plus = (_floats(wx, chunks.num_slots, heads, channels) for _ in range(2))
     top, total, above = (_floats(wx, chunks.num_slots, heads) for _ in range(3))
     sizes = _sizes(heads, channels)
-    if pattern.num_rows:
+    if n:
         kernels.forward[(chunks.owner.numel(), heads)](
-            chunks.first,
-            chunks.last,
-            chunks.owner,
-            chunks.slot,
-            pattern.columns,
-            wx.contiguous(),
-            from_source.float().contiguous(),
-            at_target.float().contiguous(),
-            slope,
+            *(chunks.first, chunks.last, chunks.owner, chunks.slot, pattern.columns),
+            *(wx, from_source, at_target, slope),
             *(out, positive, lse, share, minus, plus, top, total, above),
             **sizes,
         )
     if chunks.num_slots:
         kernels.join_forward[(chunks.hubs.numel(), heads)](
-            chunks.hubs,
-            chunks.parts,
+            *(chunks.hubs, chunks.parts),
             *(out, positive, lse, share, minus, plus, top, total, above),
             **sizes,
         )
-    return out, positive, lse, share
+    return out + bias.to(out.dtype), (from_source, at_target, out, positive, lse, share)
 
 
-def backward_targets(
-    pattern: Pattern, grad: Tensor, out: Tensor, positive: Tensor, share: Tensor, slope: float
-) -> tuple[Tensor, Tensor]:
-    """Returns ``delta`` (gradient times output) and the gradient of the target scores."""
-    num_rows, heads, channels = out.shape
-    delta, grad_target = torch.empty_like(share), torch.empty_like(share)
-    if num_rows:
-        kernels.backward_targets[(triton.cdiv(num_rows, ROWS), heads)](
-            grad.contiguous(),
-            *(out, positive, share, slope, delta, grad_target, num_rows),
+def backward(
+    transpose: Pattern,
+    grad: Tensor,
+    inputs: tuple[Tensor, Tensor, Tensor, Tensor],
+    saved: tuple[Tensor, ...],
+    slope: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Returns the gradients of ``wx``, ``att_src``, ``att_dst`` and ``bias``."""
+    wx, att_src, att_dst, bias = inputs
+    from_source, at_target, out, positive, lse, share = saved
+    wx, grad = wx.contiguous(), grad.contiguous()
+    n, heads, channels = wx.shape
+    chunks = transpose.chunks
+    delta = torch.empty_like(share)
+    grad_scores = _floats(wx, 2, n, heads)
+    grad_wx = torch.empty_like(wx)
+    part_wx = _floats(wx, chunks.num_slots, heads, channels)
+    part_source = _floats(wx, chunks.num_slots, heads)
+    sizes = _sizes(heads, channels)
+    if n:
+        kernels.backward_targets[(triton.cdiv(n, ROWS), heads)](
+            *(grad, out, positive, share, slope, delta, grad_scores[1], n),
             heads=heads,
             channels=channels,
             block_channels=triton.next_power_of_2(channels),
             block_rows=ROWS,
         )
-    return delta, grad_target
-
-
-def backward_sources(
-    transpose: Pattern,
-    grad: Tensor,
-    wx: Tensor,
-    from_source: Tensor,
-    at_target: Tensor,
-    lse: Tensor,
-    delta: Tensor,
-    slope: float,
-) -> tuple[Tensor, Tensor]:
-    """Returns the gradients of the rows and of the source scores."""
-    num_rows, heads, channels = wx.shape
-    chunks = transpose.chunks
-    grad_wx = torch.empty_like(wx, memory_format=torch.contiguous_format)
-    grad_source = _floats(wx, num_rows, heads)
-    part_wx = _floats(wx, chunks.num_slots, heads, channels)
-    part_source = _floats(wx, chunks.num_slots, heads)
-    sizes = _sizes(heads, channels)
-    if num_rows:
         kernels.backward_sources[(chunks.owner.numel(), heads)](
-            chunks.first,
-            chunks.last,
-            chunks.owner,
-            chunks.slot,
-            transpose.columns,
-            grad.contiguous(),
-            wx.contiguous(),
-            from_source.float().contiguous(),
-            at_target.float().contiguous(),
-            *(lse, delta, slope, grad_wx, grad_source, part_wx, part_source),
+            *(chunks.first, chunks.last, chunks.owner, chunks.slot, transpose.columns),
+            *(grad, wx, from_source, at_target, lse, delta, slope),
+            *(grad_wx, grad_scores[0], part_wx, part_source),
             **sizes,
         )
     if chunks.num_slots:
         kernels.join_backward[(chunks.hubs.numel(), heads)](
-            chunks.hubs,
-            chunks.parts,
-            *(grad_wx, grad_source, part_wx, part_source),
+            *(chunks.hubs, chunks.parts, grad_wx, grad_scores[0], part_wx, part_source),
             **sizes,
         )
-    return grad_wx, grad_source.to(from_source.dtype)
+    by_score = torch.cat([grad_scores[0], grad_scores[1]], dim=1)  # [n, 2 H]
+    flat = wx.flatten(1).float()
+    grad_flat = torch.addmm(
+        grad_wx.flatten(1).float(), by_score, _score_matrix(att_src, att_dst).t()
+    )
+    grad_att = (by_score.t() @ flat).view(2, heads, heads, channels)
+    grad_src, grad_dst = (torch.diagonal(part, dim1=0, dim2=1).t() for part in grad_att)
+    grad_bias = grad.sum(dim=0, dtype=torch.float32).to(bias.dtype)
+    return grad_flat.view_as(wx).to(wx.dtype), grad_src, grad_dst, grad_bias
+
+
+def _score_matrix(att_src: Tensor, att_dst: Tensor) -> Tensor:
+    """Lays both out as ``[H * C, 2 H]``, each head in its own rows: one product scores all."""
+    heads = att_src.shape[0]
+    own = torch.eye(heads, device=att_src.device)[:, None, :]  # [H, 1, H]
+    blocks = [att.float()[:, :, None] * own for att in (att_src, att_dst)]
+    return torch.cat(blocks, dim=2).flatten(0, 1)
 
 
 def _floats(like: Tensor, *shape: int) -> Tensor:

@@ -1,0 +1,227 @@
+"""The GPU rows of docs/performance.md, a JSON line each.
+
+    python benchmarks/gpu.py step:arxiv step:reddit links:reddit inference whole:arxiv
+
+Graphs are generated on the device with the shape of the real ones. A step is forward, backward and
+Adam on the paper's network, 10 to warm up and 30 timed, the two sides in turns; memory is PyTorch's
+peak of allocated bytes, the graph and features included.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from sides import SHAPES, PyGNet
+from torch.nn import functional
+
+from evergraph.experiments.config import Variant, resolve
+from evergraph.experiments.runs import execute
+from evergraph.nn import ModelConfig, build_model
+from evergraph.nn.repeat import Repeated
+from evergraph.stream import Adjacency, LabelledNodes
+from evergraph.structure import (
+    LinkRandomness,
+    StructureConfig,
+    nearest_nodes,
+    refine,
+    train_link_predictor,
+)
+
+DEVICE = torch.device("cuda")
+WARM_UP, TIMED = 10, 30
+
+
+def seeded(seed: int = 0, device: torch.device = DEVICE) -> torch.Generator:
+    return torch.Generator(device=device).manual_seed(seed)
+
+
+def make_view(shape: str) -> Any:
+    """A random graph whose degrees follow a power law, dense features, 60 % training nodes."""
+    nodes, edges, width, classes = SHAPES[shape]
+    generator = seeded()
+    keys = torch.empty(0, dtype=torch.int64, device=DEVICE)
+    while keys.numel() < edges // 2:
+        count = int(1.1 * (edges // 2 - keys.numel())) + 100
+        # The density of ends is that of x^1.5 on [0, 1): expected degrees follow a power law.
+        ends = torch.rand(2, count, generator=generator, device=DEVICE).pow_(1.5)
+        pairs = (ends * nodes).long().clamp_(max=nodes - 1)
+        low, high = pairs.amin(dim=0), pairs.amax(dim=0)
+        fresh = (low * nodes + high)[low != high]
+        keys = torch.unique(torch.cat([keys, fresh]))
+    chosen = torch.randperm(keys.numel(), generator=generator, device=DEVICE)[: edges // 2]
+    low, high = keys[chosen] // nodes, keys[chosen] % nodes
+    del keys, chosen
+    adjacency = Adjacency.from_edges(
+        torch.stack([torch.cat([low, high]), torch.cat([high, low])]), nodes
+    )
+    labels = torch.randint(classes, (nodes,), generator=generator, device=DEVICE)
+    train = torch.randperm(nodes, generator=generator, device=DEVICE)[: nodes * 6 // 10]
+    return SimpleNamespace(
+        adjacency=adjacency,
+        features=torch.randn(nodes, width, generator=generator, device=DEVICE),
+        train_nodes=train,
+        train_labels=labels[train],
+        num_features=width,
+        num_classes=classes,
+    )
+
+
+def our_step(view: Any) -> Callable[[], object]:
+    model = build_model(
+        ModelConfig(dropout=0.5),
+        view.num_features,
+        view.num_classes,
+        seeded(0, torch.device("cpu")),
+    ).to(DEVICE)
+    optimizer = torch.optim.Adam(
+        model.parameters(), lr=0.005, weight_decay=5e-4, fused=True, capturable=True
+    )
+    generator = seeded(1)
+
+    def step() -> torch.Tensor:
+        output = model(view.features, view.adjacency, view.train_nodes, generator)
+        loss = functional.cross_entropy(output.logits, view.train_labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return Repeated(step, DEVICE, lambda: [generator])
+
+
+def pyg_step(view: Any) -> Callable[[], object]:
+    net = PyGNet(view.num_features, view.num_classes).to(DEVICE)
+    edges = torch.stack([view.adjacency.src, view.adjacency.dst])
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.005, weight_decay=5e-4, fused=True)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        logits = net(view.features, edges)[view.train_nodes]
+        functional.cross_entropy(logits, view.train_labels).backward()
+        optimizer.step()
+
+    return step
+
+
+def timed(step: Callable[[], object]) -> dict[str, float | str]:
+    """Median milliseconds and peak gigabytes of a step, or that it does not fit."""
+    torch.cuda.reset_peak_memory_stats()
+    seconds = []
+    try:
+        for turn in range(WARM_UP + TIMED):
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            step()
+            torch.cuda.synchronize()
+            if turn >= WARM_UP:
+                seconds.append(time.perf_counter() - begin)
+    except torch.cuda.OutOfMemoryError:
+        return {"error": "out of memory"}
+    return {
+        "ms": 1e3 * statistics.median(seconds),
+        "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
+    }
+
+
+def bench_step(shape: str) -> dict[str, Any]:
+    view = make_view(shape)
+    ours = timed(our_step(view))
+    torch.cuda.empty_cache()
+    theirs = timed(pyg_step(view))
+    torch.cuda.empty_cache()
+    nodes, edges = view.adjacency.num_nodes, view.adjacency.num_edges
+    # Each layer reads a row of 256 numbers per edge twice, forward and backward.
+    moved = 2 * 2 * (edges + nodes) * 256 * 4
+    return {"evergraph": ours, "pyg": theirs, "least_gb_moved": moved / 1e9}
+
+
+def bench_links(shape: str) -> dict[str, Any]:
+    view = make_view(shape)
+    buffer = LabelledNodes(view.train_nodes[:3000], view.train_labels[:3000])
+    steps = train_link_predictor(
+        view,
+        buffer,
+        StructureConfig(link_epochs=WARM_UP + TIMED),
+        ModelConfig(dropout=0.5),
+        beta=0.1,
+        randomness=LinkRandomness(seeded(0, torch.device("cpu")), seeded(1), seeded(2)),
+    )
+    return timed(lambda: next(steps, None))
+
+
+def bench_inference(shape: str) -> dict[str, Any]:
+    """Candidates and refinement of 3,000 nodes."""
+    view = make_view(shape)
+    z = torch.randn(view.adjacency.num_nodes, 256, generator=seeded(3), device=DEVICE)
+    buffer = view.train_nodes[:3000]
+    found: dict[str, Any] = {}
+    for name in ("first", "second"):  # the first call compiles
+        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        candidates = nearest_nodes(z, buffer, 50)
+        torch.cuda.synchronize()
+        middle = time.perf_counter()
+        refine(view.adjacency, buffer, candidates, z, StructureConfig())
+        torch.cuda.synchronize()
+        found[name] = {
+            "candidates_s": middle - begin,
+            "inference_s": time.perf_counter() - middle,
+            "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
+        }
+    return found
+
+
+def bench_whole(shape: str) -> dict[str, Any]:
+    """DSLR on a generated graph with the shape of a real one, through the real run."""
+    nodes, edges, width, classes = SHAPES[shape]
+    per_task = {"arxiv": 3, "reddit": 5}[shape]
+    options = {
+        "nodes": nodes,
+        "classes": classes,
+        "mean_degree": edges / nodes,
+        "feature_dim": width,
+        "homophily": 0.65,
+    }
+    begin = time.perf_counter()
+    settings = {"classes_per_task": per_task, "buffer_size": 3000, "beta": 0.05, "r": 0.15}
+    graph = Variant(name="synthetic", options=options, label="synthetic")
+    config = resolve(graph, Variant(name="dslr", options={}, label="dslr"), 0, settings)
+    with TemporaryDirectory() as folder:
+        results = execute(config, Path(folder) / "run", device="cuda", on_event=lambda event: None)
+    return {
+        "seconds": results["seconds"],
+        "wall_s": time.perf_counter() - begin,
+        "pm": results["pm"],
+        "fm": results["fm"],
+        "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
+    }
+
+
+BENCHES = {
+    "step": bench_step,
+    "links": bench_links,
+    "inference": bench_inference,
+    "whole": bench_whole,
+}
+
+
+def main() -> None:
+    for name in sys.argv[1:]:
+        bench, _, shape = name.partition(":")
+        result = BENCHES[bench](shape or "arxiv")
+        print(json.dumps({"benchmark": name, **result}), flush=True)
+        torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()
