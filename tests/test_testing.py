@@ -43,6 +43,18 @@ def test_find_leaks_clears_every_method(make_graph, name, sparse):
 
 
 @pytest.mark.parametrize("name", METHODS)
+def test_find_leaks_clears_every_method_on_sampled_neighbourhoods(make_graph, name):
+    sampled = TRAINING.model_copy(update={"batch_size": 5, "fanout": 2})
+    found = find_leaks(
+        lambda: make_method(name, small(name)),
+        streams(make_graph),
+        model_config=MODEL,
+        training=sampled,
+    )
+    assert found == []
+
+
+@pytest.mark.parametrize("name", METHODS)
 def test_find_leaks_clears_every_method_with_one_class_per_task(make_graph, name):
     make_stream = streams(make_graph, PROTOCOL.model_copy(update={"classes_per_task": 1}))
     assert leaks(lambda: make_method(name, small(name)), make_stream, task=2) == []

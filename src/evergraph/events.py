@@ -17,6 +17,8 @@ class TaskStarted:
     num_nodes: int
     num_edges: int
     classes: tuple[int, ...]
+    mode: str  # whole graphs or sampled parts
+    reason: str  # why that mode
 
 
 @dataclass(frozen=True)

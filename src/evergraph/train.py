@@ -13,6 +13,7 @@ from evergraph.errors import InputError
 from evergraph.events import Epoch, Event, TaskDone, TaskStarted
 from evergraph.methods import NEEDS, Method, TaskContext, TrainConfig
 from evergraph.nn import ModelConfig, NodeClassifier
+from evergraph.nn.footprint import Plan, make_plan, total_memory, training_bytes
 from evergraph.nn.repeat import Repeated
 from evergraph.stream import TaskStream
 
@@ -42,6 +43,7 @@ def train(
     continues to the same bits.
     """
     needs = check_needs(learner.method)
+    plan = plan_for(stream, model_config, training, torch.device(device))
     for task in range(learner.next_task, stream.num_tasks):
         view = stream.view(task, needs).to(device)
         ctx = TaskContext(
@@ -52,10 +54,17 @@ def train(
             seed=seed,
             final=task == stream.num_tasks - 1,
             plain=bool(needs & {"attention", "double_backward"}),
+            batch_size=plan.batch_size,
             descend=descend,
         )
         yield TaskStarted(
-            task, stream.num_tasks, view.num_nodes, view.adjacency.num_edges // 2, view.new_classes
+            task,
+            stream.num_tasks,
+            view.num_nodes,
+            view.adjacency.num_edges // 2,
+            view.new_classes,
+            plan.mode,
+            plan.reason,
         )
         method = learner.method
         method.begin_task(ctx)
@@ -82,12 +91,26 @@ def descend(method: Method[Any], ctx: TaskContext) -> Iterator[Epoch]:
         optimizer.step()
         return loss.detach()
 
-    repeated = Repeated(step, ctx.device, ctx.device_generators, record=method.static_step)
+    record = method.static_step and ctx.batch_size is None
+    repeated = Repeated(step, ctx.device, ctx.device_generators, record=record)
     with ctx.stage("classify"):
         for epoch in range(ctx.training.epochs):
             model.train()
-            loss = repeated()
+            for batch in ctx.batches():
+                ctx.batch = batch
+                loss = repeated()
             yield Epoch(ctx.view.task, "classify", epoch, ctx.training.epochs, loss)
+
+
+def plan_for(
+    stream: TaskStream, model: ModelConfig, training: TrainConfig, device: torch.device
+) -> Plan:
+    """Decides by the last task, the largest, whether whole graphs fit."""
+    last = stream.tasks[-1]
+    features = stream.features
+    stored = features.numel() if isinstance(features, Tensor) else 2 * features.values.numel()
+    needed = training_bytes(last.num_nodes, 2 * last.num_edges, stored, model)
+    return make_plan(training.batch_size, needed, total_memory(device))
 
 
 def evaluate(

@@ -35,17 +35,20 @@ def stream_of(make_graph, num_classes=6, per_task=2, **kwargs) -> TaskStream:
     return TaskStream(make_graph(num_nodes=60, num_classes=num_classes, **kwargs), protocol)
 
 
-def tasks(learner: Learner, stream: TaskStream, seed: int = 0):
+def tasks(learner: Learner, stream: TaskStream, seed: int = 0, training: TrainConfig = TRAINING):
     """Yields after each task."""
-    for event in train(learner, stream, MODEL, TRAINING, seed=seed):
+    for event in train(learner, stream, MODEL, training, seed=seed):
         if isinstance(event, TaskDone):
             yield event
 
 
-def logits(name: str, stream: TaskStream, seed: int = 0) -> list[torch.Tensor]:
+def logits(
+    name: str, stream: TaskStream, seed: int = 0, training: TrainConfig = TRAINING
+) -> list[torch.Tensor]:
     learner = Learner(small(name))
     return [
-        learner.method.predict_logits(learner.context).clone() for _ in tasks(learner, stream, seed)
+        learner.method.predict_logits(learner.context).clone()
+        for _ in tasks(learner, stream, seed, training)
     ]
 
 
@@ -124,6 +127,17 @@ def test_method_is_deterministic_by_seed(make_graph, name, sparse):
     first, second, other = (logits(name, stream, seed) for seed in (0, 0, 1))
     assert all(map(torch.equal, first, second))
     assert not any(map(torch.equal, first, other))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_method_learns_from_sampled_neighbourhoods(make_graph, name, sparse):
+    stream = stream_of(make_graph, sparse=sparse)
+    sampled = TRAINING.model_copy(update={"batch_size": 4, "fanout": 2})
+    first, again = (logits(name, stream, training=sampled) for _ in range(2))
+    assert all(map(torch.equal, first, again))
+    whole = logits(name, stream)
+    assert [a.shape for a in first] == [a.shape for a in whole]
+    assert not torch.equal(first[-1], whole[-1])
 
 
 def test_method_does_not_draw_from_global_randomness(make_graph, name):

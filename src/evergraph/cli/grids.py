@@ -45,6 +45,8 @@ def compare(
     split_seed: options.SplitSeedOption = None,
     order: options.OrderOption = None,
     evaluate: options.EvaluateOption = None,
+    batch_size: options.BatchSizeOption = None,
+    fanout: options.FanoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Compare methods over seeds; finished cells are never run again."""
@@ -64,6 +66,8 @@ def compare(
         split_seed=split_seed,
         order=order,
         evaluate=evaluate,
+        batch_size=batch_size,
+        fanout=fanout,
     )
     variants = [Variant.parse(text) for name in method or ["dslr"] for text in _expand(name)]
     graphs = [Variant.parse_dataset(text) for text in dataset or ["cora"]]

@@ -33,6 +33,11 @@ EvaluateOption = Annotated[
     str | None,
     typer.Option(help="test, or validation: hold out 10 % of the training nodes to tune on."),
 ]
+BatchSizeOption = Annotated[
+    str | None,
+    typer.Option(help="Nodes per step: auto, full, or a number to train on sampled parts."),
+]
+FanoutOption = Annotated[int | None, typer.Option(help="Neighbours drawn per node when sampling.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
 
 
@@ -66,6 +71,8 @@ def shared_settings(
     split_seed: int | None = None,
     order: str | None = None,
     evaluate: str | None = None,
+    batch_size: str | None = None,
+    fanout: int | None = None,
 ) -> dict[str, Any]:
     """Joins a settings file, named options and ``--set``; the latter wins."""
     settings: dict[str, Any] = {}
@@ -77,6 +84,8 @@ def shared_settings(
         "split_seed": split_seed,
         "order": order,
         "evaluate": evaluate,
+        "batch_size": int(batch_size) if batch_size and batch_size.isdigit() else batch_size,
+        "fanout": fanout,
     }
     settings |= {key: value for key, value in named.items() if value is not None}
     if evaluate == "validation":

@@ -35,6 +35,7 @@ class RunProgress:
         self.config = config
         self.last = 0.0
         self.current: Any = None
+        self.told = False  # how the run is trained
 
     @contextmanager
     def running(self) -> Iterator[RunProgress]:
@@ -55,6 +56,9 @@ class RunProgress:
             self._epoch(event)
 
     def _started(self, event: TaskStarted) -> None:
+        if not self.told:
+            self.told = True
+            self.console.print(f"{event.mode}: {event.reason}", highlight=False)
         title = f"task {event.task + 1}/{event.num_tasks}"
         if self.plain:
             seen = f"{event.num_nodes:,} nodes, {event.num_edges:,} edges seen"

@@ -33,6 +33,8 @@ def run(
     split_seed: options.SplitSeedOption = None,
     order: options.OrderOption = None,
     evaluate: options.EvaluateOption = None,
+    batch_size: options.BatchSizeOption = None,
+    fanout: options.FanoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Run one method on one dataset with one seed."""
@@ -53,6 +55,8 @@ def run(
         split_seed=split_seed,
         order=order,
         evaluate=evaluate,
+        batch_size=batch_size,
+        fanout=fanout,
     )
     variant = Variant.parse(method)
     check_shared(shared, [variant.name])

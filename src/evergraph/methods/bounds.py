@@ -53,6 +53,16 @@ class Joint(Method[JointConfig]):
 
     def loss(self, ctx: TaskContext) -> Tensor:
         """Cross-entropy on the current and all earlier training nodes."""
-        nodes = torch.cat([ctx.batch.nodes, ctx.view.granted_nodes])
-        labels = torch.cat([ctx.batch.labels, ctx.view.granted_labels])
-        return ctx.cross_entropy(ctx.forward(nodes), labels)
+        nodes, labels = ctx.view.granted_nodes, ctx.view.granted_labels
+        num_old, num_current = nodes.numel(), ctx.view.train_nodes.numel()
+        subset = ctx.subset(num_old)
+        if subset is not None:
+            nodes, labels = nodes[subset], labels[subset]
+        logits = ctx.forward(torch.cat([ctx.batch.nodes, nodes]))
+        if ctx.batch_size is None or num_old == 0:
+            return ctx.cross_entropy(logits, torch.cat([ctx.batch.labels, labels]))
+        split = ctx.batch.nodes.numel()
+        current = ctx.cross_entropy(logits[:split], ctx.batch.labels)
+        old = ctx.cross_entropy(logits[split:], labels)
+        # A batch holds other shares of old and current nodes than the whole.
+        return (num_current * current + num_old * old) / (num_current + num_old)

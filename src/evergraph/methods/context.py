@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, overload
 
 import torch
 from pydantic import Field
@@ -14,8 +14,10 @@ from torch.nn import functional
 
 from evergraph.events import Epoch
 from evergraph.nn.model import ModelConfig, NodeClassifier, Output, build_model
+from evergraph.nn.sampling import Block, sample_block
 from evergraph.rng import make_generator
 from evergraph.stream.adjacency import Adjacency
+from evergraph.stream.features import take_rows
 from evergraph.stream.tasks import GraphView, LabelledNodes
 from evergraph.validation import Config
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from evergraph.methods.base import Method
 
 ResultT = TypeVar("ResultT")
+BatchSize = Annotated[int, Field(ge=1)]
 
 
 class TrainConfig(Config):
@@ -33,12 +36,17 @@ class TrainConfig(Config):
         lr: Learning rate of Adam.
         weight_decay: Adam's L2 penalty.
         label_smoothing: Share of the target spread over all classes seen.
+        batch_size: Nodes per step: ``full`` trains on whole graphs, a number on neighbourhoods
+            sampled around that many nodes, ``auto`` on whole graphs wherever they fit.
+        fanout: Neighbours drawn per node and layer when sampling.
     """
 
     epochs: int = Field(default=500, ge=1)
     lr: float = Field(default=0.005, gt=0)
     weight_decay: float = Field(default=5e-4, ge=0)
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    batch_size: BatchSize | Literal["auto", "full"] = "auto"
+    fanout: int = Field(default=10, ge=1)
 
 
 class TaskContext:
@@ -52,6 +60,7 @@ class TaskContext:
         batch: The training nodes of the current step; all of them in full-batch mode.
         final: Whether no task follows, so that nothing needs to be kept.
         plain: Whether the network takes the path that can be differentiated twice.
+        batch_size: Training nodes per step; None trains on the whole graph.
         seconds: Time spent by stage.
     """
 
@@ -65,6 +74,7 @@ class TaskContext:
         seed: int,
         final: bool,
         plain: bool = False,
+        batch_size: int | None = None,
         descend: Callable[[Method[Any], TaskContext], Iterator[Epoch]],
     ) -> None:
         self.view = view
@@ -75,6 +85,7 @@ class TaskContext:
         self.seed = seed
         self.final = final
         self.plain = plain
+        self.batch_size = batch_size
         self.optimizer: torch.optim.Optimizer | None = None
         self.batch = LabelledNodes(view.train_nodes, view.train_labels)
         self.seconds: dict[str, float] = {}
@@ -140,15 +151,38 @@ class TaskContext:
         """Runs the network; dropout is on while the model is in training mode."""
         if self.model is None:
             raise RuntimeError("the model is not prepared: call ctx.prepare_model() first")
+        graph = self.adjacency if adjacency is None else adjacency
+        features, rows = self.view.features, nodes
         generator = self.generator("dropout") if self.model.training else None
-        output: Output = self.model(
-            self.view.features,
-            self.adjacency if adjacency is None else adjacency,
-            nodes,
-            generator,
-            self.plain,
-        )
+        if self.batch_size is not None and self.model.training and nodes is not None:
+            block = self.sample(nodes, graph)
+            features, graph, rows = take_rows(features, block.nodes), block.adjacency, block.rows
+        output: Output = self.model(features, graph, rows, generator, self.plain)
         return output
+
+    def sample(self, nodes: Tensor, graph: Adjacency) -> Block:
+        """Draws the part of a graph that the network needs for some nodes."""
+        depth = self.model_config.num_layers
+        return sample_block(graph, nodes, self.training.fanout, depth, self.generator("sampling"))
+
+    def subset(self, count: int) -> Tensor | None:
+        """Draws which of ``count`` replayed nodes a step uses; None means all of them."""
+        if self.batch_size is None or count <= self.batch_size:
+            return None
+        order = torch.randperm(count, generator=self.generator("replay"), device=self.device)
+        return order[: self.batch_size]
+
+    def batches(self) -> Iterator[LabelledNodes]:
+        """Yields one epoch's batches of the training nodes, shuffled when there are several."""
+        nodes, labels = self.view.train_nodes, self.view.train_labels
+        if self.batch_size is None:
+            yield LabelledNodes(nodes, labels)
+            return
+        order = torch.randperm(
+            nodes.numel(), generator=self.generator("batches"), device=self.device
+        )
+        for rows in torch.split(order, self.batch_size):
+            yield LabelledNodes(nodes[rows], labels[rows])
 
     @overload
     def forward(

@@ -20,6 +20,7 @@ from evergraph.methods.replay import ReplayBase, ReplayConfig
 from evergraph.structure import (
     LinkRandomness,
     Refinement,
+    Sampling,
     StructureConfig,
     nearest_nodes,
     refine,
@@ -85,6 +86,7 @@ class DSLR(ReplayBase[DSLRConfig]):
                 dropout=ctx.generator("link dropout"),
                 negatives=ctx.generator("link negatives"),
             ),
+            sampling=self._sampling(ctx),
         )
         with ctx.stage("structure"):
             z = yield from ctx.narrate(epochs, "structure", self.config.link_epochs)
@@ -97,6 +99,13 @@ class DSLR(ReplayBase[DSLRConfig]):
                 z,
                 self.config,
             )
+
+    def _sampling(self, ctx: TaskContext) -> Sampling | None:
+        """Trains the link predictor on parts of the graph where the classifier is."""
+        if ctx.batch_size is None:
+            return None
+        steps = -(-ctx.view.train_nodes.numel() // ctx.batch_size)
+        return Sampling(ctx.batch_size, lambda nodes: ctx.sample(nodes, ctx.view.adjacency), steps)
 
     def _refined_rows(self, ctx: TaskContext) -> Tensor:
         """Draws the share of the buffer that is refined, all of it by default."""

@@ -78,15 +78,19 @@ class ReplayBase(Method[ConfigT]):
         """Weighs current and replayed nodes: β·CE(current) + (1 − β)·CE(buffer) (Eq. 11)."""
         if len(self.buffer) == 0:
             return ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
-        kept = self.replayed()
+        kept, weight = self.replayed(), self._weight
+        subset = ctx.subset(len(self.buffer))
+        if subset is not None:
+            kept = LabelledNodes(kept.nodes[subset], kept.labels[subset])
+            weight = None if weight is None else weight[subset]
         logits = ctx.forward(torch.cat([ctx.batch.nodes, kept.nodes]))
         num_current = ctx.batch.nodes.numel()
-        if self.config.beta == "none":
+        if self.config.beta == "none" and ctx.batch_size is None:
             labels = torch.cat([ctx.batch.labels, kept.labels])
             return ctx.cross_entropy(logits, labels)
         beta = self.beta(ctx)
         current = ctx.cross_entropy(logits[:num_current], ctx.batch.labels)
-        replayed = ctx.cross_entropy(logits[num_current:], kept.labels, self._weight)
+        replayed = ctx.cross_entropy(logits[num_current:], kept.labels, weight)
         return beta * current + (1 - beta) * replayed
 
     def end_task(self, ctx: TaskContext) -> None:

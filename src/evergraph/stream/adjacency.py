@@ -13,31 +13,34 @@ from evergraph.stream.pattern import Pattern
 
 @dataclass(frozen=True)
 class Adjacency:
-    """An undirected graph as directed edges sorted by (destination, source).
+    """A graph as directed edges sorted by (destination, source), both directions of each.
 
     ``indptr`` is the CSR pointer by destination: the edges that arrive at node ``i`` are
     ``indptr[i]:indptr[i + 1]``. Self-loops are absent unless the object came from
     :attr:`with_self_loops`. Nothing is changed in place; :meth:`edit` returns a new one.
+    Sampled parts of a graph are the exception that is not ``symmetric``.
     """
 
     num_nodes: int
     src: Tensor  # [E] int64
     dst: Tensor  # [E] int64, non-decreasing
     indptr: Tensor  # [n + 1] int64
+    symmetric: bool = True
 
     @classmethod
-    def from_edges(cls, edges: Tensor, num_nodes: int) -> Adjacency:
+    def from_edges(cls, edges: Tensor, num_nodes: int, symmetric: bool = True) -> Adjacency:
         """Sorts directed ``edges`` ``[2, E]`` (source, destination) into CSR order.
 
-        The edges must be clean: both directions present, no duplicates.
+        The edges must be clean: no duplicates, both directions present if ``symmetric``.
         """
-        return cls._from_keys(torch.sort(edges[1] * num_nodes + edges[0]).values, num_nodes)
+        keys = torch.sort(edges[1] * num_nodes + edges[0]).values
+        return cls._from_keys(keys, num_nodes, symmetric)
 
     @classmethod
-    def _from_keys(cls, keys: Tensor, num_nodes: int) -> Adjacency:
+    def _from_keys(cls, keys: Tensor, num_nodes: int, symmetric: bool) -> Adjacency:
         dst = torch.div(keys, max(num_nodes, 1), rounding_mode="floor")
         src = keys - dst * num_nodes
-        return cls(num_nodes, src, dst, _pointer(dst, num_nodes))
+        return cls(num_nodes, src, dst, _pointer(dst, num_nodes), symmetric)
 
     @property
     def num_edges(self) -> int:
@@ -84,17 +87,19 @@ class Adjacency:
         """Which rows every node reads: its neighbours."""
         return Pattern(self.indptr, self.src.int())
 
-    @property
+    @cached_property
     def transpose(self) -> Pattern:
-        """Which rows read every node: the same ones, the graph being undirected."""
-        return self.pattern
+        """Which rows read every node: the same ones, unless the graph is a sampled part."""
+        if self.symmetric:
+            return self.pattern
+        return Pattern(self.source_indptr, self.dst[self.by_source].int())
 
     @cached_property
     def with_self_loops(self) -> Adjacency:
         """The same graph with every node its own neighbour as well."""
         nodes = torch.arange(self.num_nodes, device=self.device)
         keys = torch.cat([self.keys, nodes * (self.num_nodes + 1)])
-        return Adjacency._from_keys(torch.unique(keys), self.num_nodes)
+        return Adjacency._from_keys(torch.unique(keys), self.num_nodes, self.symmetric)
 
     def has_edges(self, src: Tensor, dst: Tensor) -> Tensor:
         """Tells for each pair whether it is an edge; shapes broadcast."""
@@ -129,15 +134,14 @@ class Adjacency:
         if add.numel():
             add = add[:, add[0] != add[1]]
             keys = torch.unique(torch.cat([keys, _both_ways(add, n)]))
-        return Adjacency._from_keys(keys, n)
+        return Adjacency._from_keys(keys, n, self.symmetric)
 
     def to(self, device: torch.device | str) -> Adjacency:
         """Moves the graph to a device."""
         if torch.device(device) == self.device:
             return self
-        return Adjacency(
-            self.num_nodes, self.src.to(device), self.dst.to(device), self.indptr.to(device)
-        )
+        arrays = (self.src.to(device), self.dst.to(device), self.indptr.to(device))
+        return Adjacency(self.num_nodes, *arrays, self.symmetric)
 
 
 def chunk_pointers(indptr: Tensor, size: int = 64) -> tuple[Tensor, Tensor]:

@@ -5,6 +5,7 @@ from evergraph.structure.config import StructureConfig
 from evergraph.structure.link_loss import link_loss, link_scores, pair_pattern
 from evergraph.structure.link_predictor import (
     LinkRandomness,
+    Sampling,
     sample_non_edges,
     train_link_predictor,
 )
@@ -13,6 +14,7 @@ from evergraph.structure.refinement import Refinement, refine, unique_pairs
 __all__ = [
     "LinkRandomness",
     "Refinement",
+    "Sampling",
     "StructureConfig",
     "link_loss",
     "link_scores",

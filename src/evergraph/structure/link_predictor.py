@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from evergraph.nn.model import ModelConfig, build_model
+from evergraph.nn.model import ModelConfig, NodeClassifier, build_model
 from evergraph.nn.repeat import Repeated
+from evergraph.nn.sampling import Block
 from evergraph.stream.adjacency import Adjacency
+from evergraph.stream.features import take_rows
+from evergraph.stream.pattern import Pattern
 from evergraph.stream.tasks import GraphView, LabelledNodes
 from evergraph.structure.config import StructureConfig
 from evergraph.structure.link_loss import link_loss, pair_pattern
@@ -49,6 +53,15 @@ def _taken(adjacency: Adjacency, pairs: Tensor) -> Tensor:
     return (pairs[0] == pairs[1]) | adjacency.has_edges(pairs[0], pairs[1])
 
 
+@dataclass(frozen=True)
+class Sampling:
+    """How a link predictor is trained on parts of a graph."""
+
+    batch_size: int  # edges, non-edges, current and replayed nodes per step
+    block: Callable[[Tensor], Block]  # draws the part that some nodes need
+    steps: int  # per epoch
+
+
 def train_link_predictor(
     view: GraphView,
     buffer: LabelledNodes,
@@ -57,11 +70,12 @@ def train_link_predictor(
     *,
     beta: float,
     randomness: LinkRandomness,
+    sampling: Sampling | None = None,
 ) -> Generator[Tensor, None, Tensor]:
     """Trains φ^t from scratch on λ·L_link + (1 − λ)·L_node (Eq. 7).
 
     Yields the loss of every epoch and returns the embeddings ``z`` of all nodes seen,
-    ``[n, d]``, without dropout.
+    ``[n, d]``, without dropout. ``sampling`` trains on parts of the graph.
     """
     graph = view.adjacency
     model = build_model(model_config, view.num_features, view.num_classes, randomness.init)
@@ -70,19 +84,14 @@ def train_link_predictor(
     optimizer = torch.optim.Adam(
         model.parameters(), lr=config.link_lr, fused=True, capturable=on_cuda
     )
+    current = LabelledNodes(view.train_nodes, view.train_labels)
     plain = model_config.attention == "plain"
-    labelled = torch.cat([view.train_nodes, buffer.nodes])
-    num_current = view.train_nodes.numel()
 
     def step() -> Tensor:
-        output = model(view.features, graph, generator=randomness.dropout)
-        logits = output.logits.index_select(0, labelled)
-        current = functional.cross_entropy(logits[:num_current], view.train_labels)
-        replayed = functional.cross_entropy(logits[num_current:], buffer.labels)
-        node = beta * current + (1 - beta) * replayed  # Eq. 6
-        pairs, valid = sample_non_edges(graph, graph.num_edges // 2, randomness.negatives)
-        negatives = pair_pattern(pairs, graph.num_nodes, valid)
-        link = link_loss(output.h, graph.pattern, negatives, plain)  # Eq. 5
+        draw = partial(_sampled, sampling) if sampling is not None else _whole
+        part = draw(model, view, (current, buffer), randomness)
+        node = beta * part.node_loss(0) + (1 - beta) * part.node_loss(1)  # Eq. 6
+        link = link_loss(part.h, part.edges, part.negatives, plain)  # Eq. 5
         loss = config.lam * link + (1 - config.lam) * node  # Eq. 7
         optimizer.zero_grad()
         torch.autograd.backward(loss)
@@ -90,9 +99,81 @@ def train_link_predictor(
         return loss.detach()
 
     generators = [randomness.dropout, randomness.negatives]
-    repeated = Repeated(step, graph.device, lambda: generators)
+    repeated = Repeated(step, graph.device, lambda: generators, record=sampling is None)
     for _ in range(config.link_epochs):
-        yield repeated()
+        for _ in range(1 if sampling is None else sampling.steps):
+            loss = repeated()
+        yield loss
     with torch.no_grad():
         z: Tensor = model(view.features, graph).h
     return z
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one step sees: embeddings, pairs among their rows, and labelled logits."""
+
+    h: Tensor
+    edges: Pattern
+    negatives: Pattern
+    labelled: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]  # current, replayed
+
+    def node_loss(self, which: int) -> Tensor:
+        return functional.cross_entropy(*self.labelled[which])
+
+
+def _whole(
+    model: NodeClassifier,
+    view: GraphView,
+    given: tuple[LabelledNodes, LabelledNodes],
+    randomness: LinkRandomness,
+) -> _Part:
+    """Takes all edges, as many non-edges, and all labelled nodes."""
+    graph, (current, buffer) = view.adjacency, given
+    output = model(view.features, graph, generator=randomness.dropout)
+    logits = output.logits.index_select(0, torch.cat([current.nodes, buffer.nodes]))
+    pairs, valid = sample_non_edges(graph, graph.num_edges // 2, randomness.negatives)
+    split = current.nodes.numel()
+    return _Part(
+        output.h,
+        graph.pattern,
+        pair_pattern(pairs, graph.num_nodes, valid),
+        ((logits[:split], current.labels), (logits[split:], buffer.labels)),
+    )
+
+
+def _sampled(
+    sampling: Sampling,
+    model: NodeClassifier,
+    view: GraphView,
+    given: tuple[LabelledNodes, LabelledNodes],
+    randomness: LinkRandomness,
+) -> _Part:
+    """Takes a batch of each."""
+    graph, generator = view.adjacency, randomness.negatives
+    count = sampling.batch_size if graph.num_edges else 0
+    at = torch.randint(max(graph.num_edges, 1), (count,), generator=generator, device=graph.device)
+    edges = torch.stack([graph.src[at], graph.dst[at]])
+    pairs, valid = sample_non_edges(graph, count, generator)
+    now, then = (_some(nodes, sampling.batch_size, generator) for nodes in given)
+    wanted = torch.cat([edges.flatten(), pairs.flatten(), now.nodes, then.nodes])
+    block = sampling.block(wanted)
+    output = model(
+        take_rows(view.features, block.nodes), block.adjacency, block.rows, randomness.dropout
+    )
+    place = torch.arange(4 * count, device=graph.device).view(2, 2, count)
+    first, second = 4 * count, 4 * count + now.nodes.numel()
+    return _Part(
+        output.h,
+        pair_pattern(place[0], wanted.numel()),
+        pair_pattern(place[1], wanted.numel(), valid),
+        ((output.logits[first:second], now.labels), (output.logits[second:], then.labels)),
+    )
+
+
+def _some(given: LabelledNodes, count: int, generator: torch.Generator) -> LabelledNodes:
+    """Draws ``count`` of the nodes, all if there are no more."""
+    if given.nodes.numel() <= count:
+        return given
+    order = torch.randperm(given.nodes.numel(), generator=generator, device=given.nodes.device)
+    return LabelledNodes(given.nodes[order[:count]], given.labels[order[:count]])

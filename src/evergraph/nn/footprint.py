@@ -1,0 +1,63 @@
+"""Memory that training on a whole graph takes, estimated before anything is allocated."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch
+
+from evergraph.nn.model import ModelConfig
+
+#: Bytes per directed edge: the graph with and without self-loops, and the link predictor's draws.
+BYTES_PER_EDGE = 120
+#: Rows of the width of a layer that one layer holds at its peak, forward and backward.
+ROWS_PER_LAYER = 10
+#: Share of the memory that training may take.
+SHARE = 0.8
+SAMPLED_BATCH = 1024
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a run is trained: on whole graphs, or on sampled parts of ``batch_size`` nodes."""
+
+    batch_size: int | None
+    reason: str
+
+    @property
+    def mode(self) -> str:
+        """Names the mode in a few words."""
+        return "full batch" if self.batch_size is None else f"sampled, {self.batch_size} nodes"
+
+
+def training_bytes(
+    num_nodes: int, num_edges: int, num_feature_values: int, config: ModelConfig
+) -> int:
+    """Estimates the peak of training on the whole graph; ``num_edges`` are directed."""
+    width = config.channels * config.heads
+    rows = num_nodes * width * ROWS_PER_LAYER * config.num_layers
+    return BYTES_PER_EDGE * num_edges + 4 * (rows + 3 * num_feature_values)
+
+
+def total_memory(device: torch.device) -> int:
+    """Returns the memory of a device in bytes, whoever uses it now."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def make_plan(batch_size: int | str, needed: int, memory: int) -> Plan:
+    """Chooses the mode: what was asked for, or whole graphs if they fit."""
+    figures = f"the whole graph needs about {_size(needed)} of {_size(memory)}"
+    if batch_size == "full":
+        return Plan(None, f"as asked; {figures}")
+    if batch_size != "auto":
+        return Plan(int(batch_size), f"as asked; {figures}")
+    if needed <= SHARE * memory:
+        return Plan(None, figures)
+    return Plan(SAMPLED_BATCH, figures)
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.2f} GB"

@@ -1,0 +1,43 @@
+"""Which mode a run takes, and why."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from evergraph.nn import ModelConfig
+from evergraph.nn.footprint import make_plan, total_memory, training_bytes
+
+
+def test_plan_takes_the_whole_graph_where_it_fits():
+    plan = make_plan("auto", needed=7 * 10**9, memory=10 * 10**9)
+    assert plan.batch_size is None
+    assert plan.mode == "full batch"
+    assert plan.reason == "the whole graph needs about 7.00 GB of 10.00 GB"
+
+
+def test_plan_samples_where_the_whole_graph_does_not_fit():
+    plan = make_plan("auto", needed=9 * 10**9, memory=10 * 10**9)
+    assert plan.batch_size == 1024
+    assert plan.mode == "sampled, 1024 nodes"
+    assert "9.00 GB of 10.00 GB" in plan.reason
+
+
+@pytest.mark.parametrize(("asked", "batch_size"), [("full", None), (64, 64)])
+def test_plan_does_as_asked(asked, batch_size):
+    for needed in (1, 10**12):
+        plan = make_plan(asked, needed, memory=10**9)
+        assert plan.batch_size == batch_size
+        assert plan.reason.startswith("as asked")
+
+
+def test_training_bytes_grow_with_every_part():
+    base = training_bytes(1000, 10_000, 50_000, ModelConfig())
+    assert training_bytes(2000, 10_000, 50_000, ModelConfig()) > base
+    assert training_bytes(1000, 20_000, 50_000, ModelConfig()) > base
+    assert training_bytes(1000, 10_000, 90_000, ModelConfig()) > base
+    assert training_bytes(1000, 10_000, 50_000, ModelConfig(num_layers=3)) > base
+
+
+def test_total_memory_of_this_machine():
+    assert total_memory(torch.device("cpu")) > 10**8
