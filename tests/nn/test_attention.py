@@ -13,7 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
-from evergraph.nn.attention import SLOPE, attend, attend_plain, has_kernels
+from evergraph.nn import attention
+from evergraph.nn.attention import SLOPE, LayerWeights, attend, attend_plain
+from evergraph.nn.kernels import has_kernels
+from evergraph.nn.ops import Activation, activate_plain
 from evergraph.stream import Adjacency, pattern
 
 CUDA = torch.cuda.is_available()
@@ -60,22 +63,29 @@ graphs = st.integers(1, 7).flatmap(
 
 
 def inputs(graph: Adjacency, channels: int = 3, seed: int = 0, dtype=torch.float64):
-    """Rows, attention vectors and bias of a layer with two heads."""
+    """Projected rows, attention vectors and bias of a layer with two heads."""
     rows = randn(graph.num_nodes, 2, channels, seed=seed, dtype=dtype)
     return rows, *(randn(2, channels, seed=seed + k, dtype=dtype) for k in (1, 2, 3))
+
+
+def plain(values, graph: Adjacency) -> torch.Tensor:
+    """The layer by definition; an identity projects the rows."""
+    wx, *others = values
+    one = torch.eye(wx[0].numel(), dtype=wx.dtype)
+    return attend_plain(wx.flatten(1), LayerWeights(one, *others), graph)[0].view_as(wx)
 
 
 def by_definition(graph, weight, values):
     """Output and gradients of the plain path."""
     leaves = [value.clone().requires_grad_() for value in values]
-    out, _ = attend_plain(*leaves, graph)
+    out = plain(leaves, graph)
     return [out.detach(), *torch.autograd.grad((out * weight).sum(), leaves)]
 
 
 def by_kernels(kernels, graph, weight, values):
     """The same by a module of compiled passes."""
     out, saved = kernels.forward(graph.pattern, *values, SLOPE)
-    return [out, *kernels.backward(graph.transpose, weight, values, saved, SLOPE)]
+    return [out, *kernels.backward(graph.transpose, weight, (out, 1.0), values, saved, SLOPE)]
 
 
 @pytest.fixture(scope="module")
@@ -96,9 +106,9 @@ def triton_attend():
 
 def test_attention_by_hand():
     # Scores are all zero, so that every neighbour weighs the same; the bias is one.
-    wx = torch.tensor([[10.0], [20.0], [30.0], [40.0], [60.0]])[:, None]
-    none, one = torch.zeros(1, 1), torch.ones(1, 1)
-    for out in (attend(wx, none, none, one, PATH), attend_plain(wx, none, none, one, PATH)[0]):
+    x = torch.tensor([[10.0], [20.0], [30.0], [40.0], [60.0]])
+    weights = LayerWeights(torch.ones(1, 1), torch.zeros(1, 1), torch.zeros(1, 1), torch.ones(1, 1))
+    for out in (attend(x, weights, PATH), attend_plain(x, weights, PATH)[0]):
         torch.testing.assert_close(out.flatten(), torch.tensor([21, 103 / 3, 21, 1, 21]))
 
 
@@ -151,20 +161,54 @@ def test_triton_accumulates_bfloat16_rows_in_single_precision(triton_attend):
         torch.testing.assert_close(ours.double().cpu(), theirs, rtol=0.02, atol=0.02 * scale)
 
 
-def test_attend_derivatives():
-    values = tuple(value.requires_grad_() for value in inputs(PATH))
-    assert gradcheck(lambda *v: attend(*v, PATH), values)
-    assert gradcheck(lambda *v: attend_plain(*v, PATH)[0], values)
-    assert gradgradcheck(lambda *v: attend_plain(*v, PATH)[0], values)
+def layer_values(dtype=torch.float64):
+    """Rows with four columns, their projection to two heads of three channels, the rest."""
+    return (
+        randn(5, 4, seed=1, dtype=dtype).requires_grad_(),
+        randn(4, 6, seed=2, dtype=dtype).requires_grad_(),
+        *(randn(2, 3, seed=k, dtype=dtype).requires_grad_() for k in (3, 4, 5)),
+    )
+
+
+def layer(x, *weights):
+    return attend(x, LayerWeights(*weights), PATH)
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 10**9])
+def test_attend_derivatives(monkeypatch, kept_bytes):
+    """Whether projected rows are kept or computed anew."""
+    monkeypatch.setattr(attention, "KEPT_BYTES", kept_bytes)
+    values = layer_values()
+    assert gradcheck(layer, values)
+    assert gradcheck(lambda x, *w: attend_plain(x, LayerWeights(*w), PATH)[0], values)
+    assert gradgradcheck(lambda x, *w: attend_plain(x, LayerWeights(*w), PATH)[0], values)
+
+
+def test_attend_with_activation_equals_plain_then_activation():
+    values = layer_values(torch.float32)
+    activation = Activation.draw(0.4, torch.Generator().manual_seed(1), torch.device("cpu"))
+    fused = attend(values[0], LayerWeights(*values[1:]), PATH, activation)
+    shown, _ = attend_plain(values[0], LayerWeights(*values[1:]), PATH)
+    expected = activate_plain(shown, activation)
+    assert (expected == 0).any()
+    assert (expected > 0).any()
+    torch.testing.assert_close(fused, expected)
+    weight = randn(5, 6, seed=8, dtype=torch.float32)
+    for ours, theirs in zip(
+        torch.autograd.grad((fused * weight).sum(), values),
+        torch.autograd.grad((expected * weight).sum(), values),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("power", [1, 2])
 def test_attend_raises_when_asked_for_a_second_derivative(power):
     """Also of a linear loss, and also by ``autograd.grad``: silence would be a wrong number."""
-    values = tuple(value.requires_grad_() for value in inputs(PATH))
+    values = layer_values()
 
     def second() -> tuple[torch.Tensor, ...]:
-        loss = (attend(*(2 * value for value in values), PATH) ** power).sum()
+        loss = (layer(*(2 * value for value in values)) ** power).sum()
         gradients = torch.autograd.grad(loss, values, create_graph=True)
         return torch.autograd.grad(sum((g**2).sum() for g in gradients), values)
 
@@ -198,13 +242,11 @@ def test_threads_do_not_change_the_bits(numba_attend):
 
 
 def test_two_callers_at_once_wait_for_each_other():
-    graph = GRAPHS["hub"].with_self_loops
-    expected = attend(*inputs(graph), graph)
+    values = layer_values()
+    expected = layer(*values)
     found = []
     callers = [
-        threading.Thread(
-            target=lambda: found.extend(attend(*inputs(graph), graph) for _ in range(20))
-        )
+        threading.Thread(target=lambda: found.extend(layer(*values) for _ in range(20)))
         for _ in range(2)
     ]
     for caller in callers:
@@ -224,21 +266,30 @@ COMPILE = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from evergraph.nn.kernels import triton_attend, triton_kernels as kernels
+from evergraph.nn.kernels import triton_dropout, triton_kernels, triton_pairs
 
-INTEGERS = {"first", "last", "owner", "slot", "hubs", "parts"}
-SIZES = {"heads": 4, "channels": 64, "block_channels": 64, "block_edges": triton_attend.EDGES,
-         "block_rows": triton_attend.ROWS}
-for kernel in (kernels.forward, kernels.join_forward, kernels.backward_targets,
-               kernels.backward_sources, kernels.join_backward):
+INTEGERS = {"first", "last", "owner", "slot", "hubs", "parts", "seed"}
+NUMBERS = {"slope": "fp32", "undo": "fp32", "scale": "fp32", "margin": "fp32", "num_rows": "i32",
+           "size": "i32", "dropped": "i32", "columns": "*i32"}
+SIZES = {"heads": 4, "channels": 64, "block_channels": 64, "block_edges": 8, "block_rows": 16,
+         "width": 256, "block_width": 256, "positive": True, "rectify": True}
+KERNELS = [triton_kernels.forward, triton_kernels.join_forward, triton_kernels.backward_targets,
+           triton_kernels.backward_sources, triton_kernels.join_backward, triton_pairs.terms,
+           triton_dropout.hashed_drop, triton_dropout.masked_scale]
+for kernel in KERNELS:
+    # Attention's ``share`` and ``positive`` are arrays, dropout's and the pairs' are sizes.
+    own = dict(SIZES)
+    if kernel in KERNELS[:5]:
+        del own["positive"]
+    else:
+        own["share"] = 1024
     def kind(name):
-        if name in SIZES:
+        if name in own:
             return "constexpr"
-        return {"columns": "*i32", "slope": "fp32", "num_rows": "i32"}.get(
-            name, "*i64" if name in INTEGERS else "*fp32")
+        return NUMBERS.get(name, "*i64" if name in INTEGERS else "*fp32")
     signature = {name: kind(name) for name in kernel.arg_names}
-    sizes = {name: size for name, size in SIZES.items() if name in signature}
-    source = ASTSource(kernel, signature=signature, constexprs=sizes)
+    constants = {name: size for name, size in own.items() if name in signature}
+    source = ASTSource(kernel, signature=signature, constexprs=constants)
     assert triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"]
 """
 

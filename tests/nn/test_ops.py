@@ -20,10 +20,10 @@ from evergraph.nn.ops import (
     dropout,
     edge_softmax,
     grouped,
-    project,
     relu_dropout,
     spread,
 )
+from evergraph.nn.products import project
 from evergraph.stream import Adjacency, SparseRows
 from evergraph.stream.features import from_scipy_parts
 

@@ -2,74 +2,100 @@
 
 from __future__ import annotations
 
-import importlib.util
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from evergraph.nn.ops import Ends, call, collect, edge_softmax, spread
+from evergraph.nn.kernels import kernels
+from evergraph.nn.ops import Activation, Ends, call, collect, edge_softmax, spread
+from evergraph.nn.products import input_gradient, project, weight_gradient
 from evergraph.stream.adjacency import Adjacency
+from evergraph.stream.features import Features
 
 SLOPE = 0.2
 AttentionPath = Literal["auto", "plain", "fused"]
+#: Projected rows above this many bytes are computed anew in the backward pass, not kept.
+KEPT_BYTES = 64_000_000
 
 
-def attend(wx: Tensor, att_src: Tensor, att_dst: Tensor, bias: Tensor, graph: Adjacency) -> Tensor:
-    r"""Computes :math:`\sum_j \alpha_{ij} w_j + b` with nothing of edge size stored.
+@dataclass(frozen=True)
+class LayerWeights:
+    """The parameters of one attention layer."""
+
+    weight: Tensor  # [d, H * C]
+    att_src: Tensor  # [H, C] scores a node as a neighbour
+    att_dst: Tensor  # [H, C] scores a node as the one that looks
+    bias: Tensor  # [H, C]
+
+
+def attend(
+    x: Features, weights: LayerWeights, graph: Adjacency, activation: Activation | None = None
+) -> Tensor:
+    r"""Computes :math:`h_i = \sum_j \alpha_{ij} W x_j + b` with nothing of edge size stored.
 
     :math:`\alpha_{ij}` is the softmax over ``j`` of the leaky ReLU of
-    ``att_src · wx[j] + att_dst · wx[i]``. The backward pass computes it anew (decision 0012).
-    Memory grows with ``n × H × C``. It can be differentiated once; asked for a second
-    derivative it raises. :func:`attend_plain` is the same by definition.
+    ``att_src · W x_j + att_dst · W x_i``. The backward pass computes it anew (decision 0012).
+    It can be differentiated once; asked for a second derivative it raises.
+    :func:`attend_plain` is the same by definition.
 
     Args:
-        wx: Projected rows, ``[n, H, C]``; on CUDA float32 or bfloat16.
-        att_src: Scores a node as a neighbour, ``[H, C]``.
-        att_dst: Scores a node as the one that looks, ``[H, C]``.
-        bias: Added to every row, ``[H, C]``.
+        x: Rows of all nodes, ``[n, d]``.
+        weights: The layer's parameters.
         graph: The graph.
+        activation: ReLU and dropout, applied to ``h``.
+
+    Returns:
+        ``[n, H * C]``.
     """
-    return call(_Attend, wx, att_src, att_dst, bias, graph)
+    tensors = (weights.weight, weights.att_src, weights.att_dst, weights.bias)
+    dense = x if isinstance(x, Tensor) else None
+    return call(_Attend, dense, *tensors, x, graph, activation).flatten(1)
 
 
-def attend_plain(
-    wx: Tensor, att_src: Tensor, att_dst: Tensor, bias: Tensor, graph: Adjacency
-) -> tuple[Tensor, Tensor]:
+def attend_plain(x: Features, weights: LayerWeights, graph: Adjacency) -> tuple[Tensor, Tensor]:
     """Does what :func:`attend` does edge by edge, and returns the attention ``[E, H]`` too.
 
     Differentiable any number of times; memory grows with ``E × H × C``.
     """
-    heads, channels = wx.shape[1:]
+    heads, channels = weights.bias.shape
+    wx = project(x, weights.weight).view(-1, heads, channels)
     sources, targets = Ends.sources(graph), Ends.targets(graph)
-    from_source, at_target = ((wx * att).sum(dim=-1) for att in (att_src, att_dst))
+    from_source, at_target = ((wx * att).sum(dim=-1) for att in (weights.att_src, weights.att_dst))
     scores = spread(from_source, sources) + spread(at_target, targets)
     alpha = edge_softmax(functional.leaky_relu(scores, SLOPE), targets)
     messages = spread(wx.flatten(1), sources).view(-1, heads, channels)
     summed = collect((messages * alpha[:, :, None]).flatten(1), targets)
-    return summed.view(-1, heads, channels) + bias, alpha
-
-
-def has_kernels(device: torch.device) -> bool:
-    """Tells whether there are compiled kernels; Triton comes with PyTorch for CUDA."""
-    if device.type == "cuda":
-        return importlib.util.find_spec("triton") is not None
-    return device.type == "cpu"
+    return summed + weights.bias.flatten(), alpha
 
 
 class _Attend(torch.autograd.Function):
-    """The fused layer, forward and backward."""
+    """The fused layer, forward and backward; shapes ``[n, H, C]``."""
 
     @staticmethod
     def forward(
-        ctx: Any, wx: Tensor, att_src: Tensor, att_dst: Tensor, bias: Tensor, graph: Adjacency
+        ctx: Any,
+        dense: Tensor | None,
+        weight: Tensor,
+        att_src: Tensor,
+        att_dst: Tensor,
+        bias: Tensor,
+        x: Features,
+        graph: Adjacency,
+        activation: Activation | None,
     ) -> Tensor:
-        kernels = _kernels(wx.device)
-        inputs = wx, att_src, att_dst, bias
-        out, saved = kernels.forward(graph.pattern, *inputs, SLOPE)
-        ctx.save_for_backward(*inputs, *saved)
-        ctx.graph = graph
+        wx = project(x, weight).view(-1, *bias.shape)
+        out, saved = kernels("attend", wx.device).forward(
+            graph.pattern, wx, att_src, att_dst, bias, SLOPE
+        )
+        if activation is not None:
+            out = activation.apply_(out)
+        kept = wx if wx.numel() * wx.element_size() <= KEPT_BYTES else None
+        ctx.save_for_backward(dense, weight, att_src, att_dst, bias, out, kept, *saved)
+        ctx.sparse = None if isinstance(x, Tensor) else x
+        ctx.graph, ctx.activation = graph, activation
         result: Tensor = out
         return result
 
@@ -77,17 +103,18 @@ class _Attend(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():  # only while the gradient itself is being recorded
             raise RuntimeError("attend cannot be differentiated twice: take the plain path")
-        inputs, saved = ctx.saved_tensors[:4], ctx.saved_tensors[4:]
-        kernels = _kernels(grads[0].device)
-        return *kernels.backward(ctx.graph.transpose, grads[0], inputs, saved, SLOPE), None
-
-
-def _kernels(device: torch.device) -> Any:
-    """Returns the compiled passes of a device, imported when first needed."""
-    if device.type == "cuda":
-        from evergraph.nn.kernels import triton_attend  # noqa: PLC0415
-
-        return triton_attend
-    from evergraph.nn.kernels import numba_attend  # noqa: PLC0415
-
-    return numba_attend
+        dense, weight, att_src, att_dst, bias, out, wx, *saved = ctx.saved_tensors
+        x = dense if ctx.sparse is None else ctx.sparse
+        if wx is None:
+            wx = project(x, weight).view(-1, *bias.shape)
+        grad, undo = grads[0], 1.0
+        if ctx.activation is not None:
+            grad, undo = ctx.activation.backward(grad, out), 1 / ctx.activation.scale
+        inputs = (wx, att_src, att_dst, bias)
+        grad_wx, *others = kernels("attend", wx.device).backward(
+            ctx.graph.transpose, grad, (out, undo), inputs, saved, SLOPE
+        )
+        del wx, grad, inputs, saved
+        flat = grad_wx.flatten(1)
+        grad_x = input_gradient(flat, weight) if ctx.needs_input_grad[0] else None
+        return grad_x, weight_gradient(x, flat), *others, None, None, None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from evergraph.nn.attention import AttentionPath, attend, attend_plain, has_kernels
-from evergraph.nn.ops import dropout, project, relu_dropout
+from evergraph.nn.attention import AttentionPath, LayerWeights, attend, attend_plain
+from evergraph.nn.kernels import has_kernels
+from evergraph.nn.ops import Activation, dropout, relu_dropout
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.features import Features
 
@@ -38,19 +39,33 @@ class GATLayer(nn.Module):
             nn.init.uniform_(weight, -bound, bound, generator=generator)
 
     def forward(
-        self, x: Features, adjacency: Adjacency, path: AttentionPath = "auto"
+        self,
+        x: Features,
+        adjacency: Adjacency,
+        path: AttentionPath = "auto",
+        activation: Activation | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Returns the output ``[n, heads * channels]`` and the attention ``[E + n, heads]``.
 
-        The attention is known on the plain path alone.
+        The attention is known on the plain path alone; only the fused one can apply an
+        activation to the output.
         """
+        weights = LayerWeights(
+            self.weight,
+            self.att_src[0],
+            self.att_dst[0],
+            self.bias.view(self.heads, self.channels),
+        )
         graph = adjacency.with_self_loops
-        wx = project(x, self.weight).view(-1, self.heads, self.channels)
-        bias = self.bias.view(self.heads, self.channels)
-        if path == "plain" or (path == "auto" and not has_kernels(wx.device)):
-            out, alpha = attend_plain(wx, self.att_src[0], self.att_dst[0], bias, graph)
-            return out.flatten(1), alpha
-        return attend(wx, self.att_src[0], self.att_dst[0], bias, graph).flatten(1), None
+        if takes_plain(path, x.device):
+            assert activation is None
+            return attend_plain(x, weights, graph)
+        return attend(x, weights, graph, activation), None
+
+
+def takes_plain(path: AttentionPath, device: torch.device) -> bool:
+    """Tells whether a layer on this device takes the plain path."""
+    return path == "plain" or (path == "auto" and not has_kernels(device))
 
 
 class GAT(nn.Module):
@@ -91,14 +106,16 @@ class GAT(nn.Module):
             path: How attention is computed; only ``plain`` can be differentiated twice.
         """
         attention: list[Tensor] = []
-        h: Features = x
+        plain = takes_plain(path, x.device)
+        h: Features = dropout(x, self.drop, generator)
         for depth, layer in enumerate(self.layers):
-            if depth == 0:
-                h = dropout(x, self.drop, generator)
-            else:
+            # What every layer but the last shows is activated; the fused path does it itself.
+            last = depth == len(self.layers) - 1
+            within = None if plain or last else Activation.draw(self.drop, generator, x.device)
+            h, alpha = layer(h, adjacency, path, within)
+            if not last and within is None:
                 assert isinstance(h, Tensor)
-                h = relu_dropout(h, self.drop, generator, path != "plain")
-            h, alpha = layer(h, adjacency, path)
+                h = relu_dropout(h, self.drop, generator, fused=not plain)
             attention += [alpha] if alpha is not None else []
         assert isinstance(h, Tensor)
         return h, attention

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from evergraph.nn.kernels import has_kernels, kernels
 from evergraph.stream.adjacency import Adjacency, chunk_pointers
 from evergraph.stream.features import Features, SparseRows
-from evergraph.stream.pattern import Pattern
 
 
 @dataclass(frozen=True)
@@ -124,53 +124,6 @@ def edge_softmax(scores: Tensor, ends: Ends) -> Tensor:
     return weights / spread(collect(weights, ends), ends)
 
 
-@dataclass(frozen=True)
-class _Sparse:
-    """A sparse matrix of constants."""
-
-    pattern: Pattern
-    values: Tensor
-
-    def times(self, dense: Tensor) -> Tensor:
-        """Multiplies from the left, in a fixed order of summation."""
-        if dense.is_cuda:
-            # cuSPARSE adds up in an order that changes from run to run.
-            return functional.embedding_bag(
-                self.pattern.columns,
-                dense,
-                self.pattern.indptr.int(),
-                mode="sum",
-                per_sample_weights=self.values,
-                include_last_offset=True,
-            )
-        from evergraph.nn.kernels import numba_sparse  # noqa: PLC0415 - slow to import
-
-        return numba_sparse.times(self.pattern, self.values, dense)
-
-
-class _SparseProduct(torch.autograd.Function):
-    """Multiplies a constant sparse matrix, given with its transpose, by a dense one."""
-
-    @staticmethod
-    def forward(ctx: Any, dense: Tensor, matrix: _Sparse, transpose: _Sparse) -> Tensor:
-        ctx.matrix, ctx.transpose = matrix, transpose
-        return matrix.times(dense)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        product = call(_SparseProduct, grads[0].contiguous(), ctx.transpose, ctx.matrix)
-        return product, None, None
-
-
-def project(features: Features, weight: Tensor) -> Tensor:
-    """Computes ``features @ weight``, ``[n, d] × [d, k]``, never densifying sparse features."""
-    if isinstance(features, Tensor):
-        return features @ weight
-    pattern, order = features.transpose
-    matrix = _Sparse(features.pattern, features.values)
-    return call(_SparseProduct, weight, matrix, _Sparse(pattern, features.values[order]))
-
-
 def dropout(features: Features, p: float, generator: torch.Generator | None) -> Features:
     """Zeroes entries with probability ``p`` and rescales the rest; no generator, no dropout.
 
@@ -192,42 +145,80 @@ def dense_dropout(rows: Tensor, p: float, generator: torch.Generator | None) -> 
     return rows if generator is None or p == 0 else _drop(rows, p, generator)
 
 
+@dataclass(frozen=True)
+class Activation:
+    """ReLU and dropout with a mask that a seed determines; one pass, nothing kept beside."""
+
+    seed: Any  # as the device's kernels draw it
+    dropped: int  # of 256 entries
+
+    @classmethod
+    def draw(
+        cls, p: float, generator: torch.Generator | None, device: torch.device
+    ) -> Activation | None:
+        """Draws a mask; None when there is nothing to drop or no kernel to do it."""
+        if generator is None or p == 0 or not has_kernels(device):
+            return None
+        return cls(kernels("dropout", device).draw_seed(generator), _dropped(p))
+
+    @property
+    def scale(self) -> float:
+        """What is kept is multiplied by this."""
+        return 256 / (256 - self.dropped)
+
+    def apply_(self, rows: Tensor) -> Tensor:
+        """Activates rows in place."""
+        module = kernels("dropout", rows.device)
+        out: Tensor = module.drop(rows, self.seed, self.dropped, rectify=True, in_place=True)
+        return out
+
+    def backward(self, grad: Tensor, out: Tensor) -> Tensor:
+        """Returns the gradient before the activation, given what came out of it."""
+        module = kernels("dropout", grad.device)
+        before: Tensor = module.pass_where_positive(grad, out, self.dropped)
+        return before
+
+
 def relu_dropout(
     rows: Tensor, p: float, generator: torch.Generator | None, fused: bool = True
 ) -> Tensor:
     """Applies a ReLU, then :func:`dropout`; ``fused`` can be differentiated once only."""
-    if generator is None or p == 0 or rows.is_cuda or not fused:
+    if not has_kernels(rows.device):
         return dense_dropout(functional.relu(rows), p, generator)
-    return call(_ReluDrop, rows, _draw_seed(generator), _dropped(p))
+    activation = Activation.draw(p, generator, rows.device)
+    if activation is None or not fused:
+        return activate_plain(rows, activation)
+    return call(_ReluDrop, rows, activation)
+
+
+def activate_plain(rows: Tensor, activation: Activation | None) -> Tensor:
+    """Applies a ReLU and the same mask as the fused kernels; differentiable twice."""
+    rows = functional.relu(rows)
+    if activation is None:
+        return rows
+    return call(_Drop, rows, activation.seed, activation.dropped)
 
 
 def _drop(rows: Tensor, p: float, generator: torch.Generator) -> Tensor:
-    dropped = _dropped(p)
-    if not rows.is_cuda:
-        return call(_Drop, rows, _draw_seed(generator), dropped)
-    words = torch.empty((rows.numel() + 7) // 8, dtype=torch.int64, device=rows.device)
-    words.random_(-(2**63), None, generator=generator)
-    random_bytes = words.view(torch.uint8)[: rows.numel()].view(rows.shape)
-    return rows * (random_bytes >= dropped).to(rows.dtype).mul_(256 / (256 - dropped))
+    if has_kernels(rows.device):
+        seed = kernels("dropout", rows.device).draw_seed(generator)
+        return call(_Drop, rows, seed, _dropped(p))
+    shares = torch.rand(rows.shape, generator=generator, device=rows.device)
+    return rows * (shares >= _dropped(p) / 256).to(rows.dtype) * (256 / (256 - _dropped(p)))
 
 
 def _dropped(p: float) -> int:
     return min(round(256 * p), 255)
 
 
-def _draw_seed(generator: torch.Generator) -> int:
-    return int(torch.randint(2**63 - 1, (), generator=generator))
-
-
 class _Drop(torch.autograd.Function):
-    """Dropout on the CPU; linear, so that its gradient is itself."""
+    """Dropout by a seed; linear, so that its gradient is itself."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, seed: int, dropped: int) -> Tensor:
-        from evergraph.nn.kernels import numba_dropout  # noqa: PLC0415 - slow to import
-
+    def forward(ctx: Any, rows: Tensor, seed: Any, dropped: int) -> Tensor:
         ctx.seed, ctx.dropped = seed, dropped
-        return numba_dropout.drop(rows, seed, dropped)
+        out: Tensor = kernels("dropout", rows.device).drop(rows, seed, dropped)
+        return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
@@ -235,22 +226,18 @@ class _Drop(torch.autograd.Function):
 
 
 class _ReluDrop(torch.autograd.Function):
-    """ReLU and dropout on the CPU in one pass; the output tells what was kept."""
+    """ReLU and dropout in one pass; the output tells what was kept."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, seed: int, dropped: int) -> Tensor:
-        from evergraph.nn.kernels import numba_dropout  # noqa: PLC0415 - slow to import
-
-        out = numba_dropout.drop(rows, seed, dropped, rectify=True)
+    def forward(ctx: Any, rows: Tensor, activation: Activation) -> Tensor:
+        module = kernels("dropout", rows.device)
+        out: Tensor = module.drop(rows, activation.seed, activation.dropped, rectify=True)
         ctx.save_for_backward(out)
-        ctx.dropped = dropped
+        ctx.activation = activation
         return out
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        from evergraph.nn.kernels import numba_dropout  # noqa: PLC0415 - slow to import
-
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         if torch.is_grad_enabled():  # only while the gradient itself is being recorded
             raise RuntimeError("relu_dropout cannot be differentiated twice: take the plain path")
-        (out,) = ctx.saved_tensors
-        return numba_dropout.pass_where_positive(grads[0], out, ctx.dropped), None, None
+        return ctx.activation.backward(grads[0], ctx.saved_tensors[0]), None

@@ -11,7 +11,7 @@ from torch import Tensor
 #: Shares of about equal work that threads take rows in.
 BLOCKS = 64
 #: Most edges that one GPU program sums; longer rows are cut.
-CHUNK = 128
+CHUNK = 256
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from evergraph.nn.attention import has_kernels
+from evergraph.nn.kernels import has_kernels, kernels
 from evergraph.nn.ops import Ends, call, spread
 from evergraph.stream.pattern import Pattern
 
@@ -79,7 +79,7 @@ class _Terms(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, unit: Tensor, pairs: Pattern, positive: bool) -> Tensor:
-        loss, grad = _kernels(unit.device).pair_terms(pairs, unit, positive, SCORE_MARGIN)
+        loss, grad = kernels("pairs", unit.device).pair_terms(pairs, unit, positive, SCORE_MARGIN)
         ctx.save_for_backward(grad)
         total: Tensor = loss.sum()
         return total
@@ -89,14 +89,3 @@ class _Terms(torch.autograd.Function):
         if torch.is_grad_enabled():  # only while the gradient itself is being recorded
             raise RuntimeError("link_loss cannot be differentiated twice: take the plain path")
         return ctx.saved_tensors[0] * grads[0], None, None
-
-
-def _kernels(device: torch.device) -> Any:
-    """Returns the compiled pass of a device, imported when first needed."""
-    if device.type == "cuda":
-        from evergraph.nn.kernels import triton_pairs  # noqa: PLC0415
-
-        return triton_pairs
-    from evergraph.nn.kernels import numba_pairs  # noqa: PLC0415
-
-    return numba_pairs

@@ -1,1 +1,24 @@
-"""Fast paths of single operations, each tested against the plain one in :mod:`..ops`."""
+"""Compiled kernels: numba on the CPU, Triton on CUDA, imported when first needed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any, Literal
+
+import torch
+
+Family = Literal["attend", "dropout", "pairs"]
+
+
+def has_kernels(device: torch.device) -> bool:
+    """Tells whether there are compiled kernels; Triton comes with PyTorch for CUDA."""
+    if device.type == "cuda":
+        return importlib.util.find_spec("triton") is not None
+    return device.type == "cpu"
+
+
+def kernels(family: Family, device: torch.device) -> Any:
+    """Returns the module of one family of kernels; both devices have the same functions."""
+    compiler = "triton" if device.type == "cuda" else "numba"
+    return importlib.import_module(f"evergraph.nn.kernels.{compiler}_{family}")

@@ -83,20 +83,20 @@ def _forward(  # type: ignore[no-untyped-def]
 
 @njit(parallel=True, fastmath=FAST, cache=True)
 def _backward_targets(  # type: ignore[no-untyped-def]
-    bounds, grad, out, positive, share, bias, slope, delta, grad_target, part_bias
+    bounds, grad, shown, undo, positive, share, bias, slope, delta, grad_target, part_bias
 ):
-    _, heads, channels = out.shape
+    _, heads, channels = shown.shape
     zero = slope - slope
     one = zero + np.float32(1)
     for block in prange(bounds.size - 1):
         part_bias[block] = 0
         for i in range(bounds[block], bounds[block + 1]):
             for h in range(heads):
-                g, row, above, shift = grad[i, h], out[i, h], positive[i, h], bias[h]
+                g, row, above, shift = grad[i, h], shown[i, h], positive[i, h], bias[h]
                 part = part_bias[block, h]
                 whole, plus = zero, zero
                 for c in range(channels):
-                    whole += g[c] * (row[c] - shift[c])
+                    whole += g[c] * (row[c] * undo - shift[c])
                     plus += g[c] * above[c]
                     part[c] += g[c]
                 delta[i, h] = whole
@@ -187,22 +187,30 @@ def forward(
         scalar(slope, wx),
         *map(view, (out, positive, lse, share)),
     )
-    return out, (from_source, at_target, out, positive, lse, share)
+    return out, (from_source, at_target, positive, lse, share)
 
 
 def backward(
     transpose: Pattern,
     grad: Tensor,
+    shown: tuple[Tensor, float],
     inputs: tuple[Tensor, Tensor, Tensor, Tensor],
     saved: tuple[Tensor, ...],
     slope: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Returns the gradients of ``wx``, ``att_src``, ``att_dst`` and ``bias``.
 
-    ``transpose`` tells which rows read every row; ``saved`` comes from :func:`forward`.
+    Args:
+        transpose: Which rows read every row.
+        grad: Gradient of the output.
+        shown: What the layer showed and the factor that makes it the output again, wherever
+            the gradient is not zero.
+        inputs: The arguments of :func:`forward`.
+        saved: What it returned for this.
+        slope: As there.
     """
     wx, att_src, att_dst, bias = inputs
-    from_source, at_target, out, positive, lse, share = saved
+    from_source, at_target, positive, lse, share = saved
     blocks = transpose.blocks.numpy()
     delta, grad_target = torch.empty_like(share), torch.empty_like(share)
     grad_wx = torch.empty_like(wx, memory_format=torch.contiguous_format)
@@ -210,7 +218,9 @@ def backward(
     run(
         _backward_targets,
         blocks,
-        *map(view, (grad, out, positive, share, bias)),
+        *map(view, (grad, shown[0])),
+        scalar(shown[1], wx),
+        *map(view, (positive, share, bias)),
         scalar(slope, wx),
         *map(view, (delta, grad_target, parts[2])),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from numba import njit, prange
 from torch import Tensor
 
@@ -47,14 +48,21 @@ def _pass_where_positive(grad, out, scale, result):  # type: ignore[no-untyped-d
             target[k] = source[k] * scale if shown[k] > 0 else zero
 
 
-def drop(rows: Tensor, seed: int, dropped: int, *, rectify: bool = False) -> Tensor:
+def draw_seed(generator: torch.Generator) -> int:
+    """Draws a seed."""
+    return int(torch.randint(2**63 - 1, (), generator=generator))
+
+
+def drop(
+    rows: Tensor, seed: int, dropped: int, *, rectify: bool = False, in_place: bool = False
+) -> Tensor:
     """Zeroes ``dropped`` of 256 entries and rescales the rest, after a ReLU if ``rectify``."""
     rows = rows.contiguous()
-    out = rows.new_empty(rows.shape)
+    out = rows if in_place else torch.empty_like(rows)
     run(
         _drop,
         np.uint64(seed),
-        np.uint8(dropped),
+        dropped,
         view(rows).reshape(-1),
         scalar(256 / (256 - dropped), rows),
         rectify,
@@ -66,7 +74,7 @@ def drop(rows: Tensor, seed: int, dropped: int, *, rectify: bool = False) -> Ten
 def pass_where_positive(grad: Tensor, out: Tensor, dropped: int) -> Tensor:
     """Returns the gradient of :func:`drop` after a ReLU, given its output."""
     grad = grad.contiguous()
-    result = grad.new_empty(grad.shape)
+    result = torch.empty_like(grad)
     run(
         _pass_where_positive,
         view(grad).reshape(-1),

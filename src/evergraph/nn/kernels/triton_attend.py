@@ -14,7 +14,7 @@ from evergraph.nn.kernels import triton_kernels as kernels
 from evergraph.stream.pattern import Pattern
 
 #: Edges that one program reads at once, and its warps.
-EDGES, WARPS = 16, 2
+EDGES, WARPS = 8, 1
 #: Rows that one program of the row-wise kernel reads at once.
 ROWS = 16
 
@@ -26,7 +26,7 @@ def forward(
 
     See :func:`evergraph.nn.kernels.numba_attend.forward` for the arguments.
     """
-    wx = wx.contiguous()
+    wx, bias = wx.contiguous(), bias.float().contiguous()
     n, heads, channels = wx.shape
     scores = wx.flatten(1).float() @ _score_matrix(att_src, att_dst)  # [n, 2 H]
     from_source, at_target = scores[:, :heads].contiguous(), scores[:, heads:].contiguous()
@@ -39,29 +39,33 @@ def forward(
     if n:
         kernels.forward[(chunks.owner.numel(), heads)](
             *(chunks.first, chunks.last, chunks.owner, chunks.slot, pattern.columns),
-            *(wx, from_source, at_target, slope),
+            *(wx, from_source, at_target, bias, slope),
             *(out, positive, lse, share, minus, plus, top, total, above),
             **sizes,
         )
     if chunks.num_slots:
         kernels.join_forward[(chunks.hubs.numel(), heads)](
-            *(chunks.hubs, chunks.parts),
+            *(chunks.hubs, chunks.parts, bias),
             *(out, positive, lse, share, minus, plus, top, total, above),
             **sizes,
         )
-    return out + bias.to(out.dtype), (from_source, at_target, out, positive, lse, share)
+    return out, (from_source, at_target, positive, lse, share)
 
 
 def backward(
     transpose: Pattern,
     grad: Tensor,
+    shown: tuple[Tensor, float],
     inputs: tuple[Tensor, Tensor, Tensor, Tensor],
     saved: tuple[Tensor, ...],
     slope: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns the gradients of ``wx``, ``att_src``, ``att_dst`` and ``bias``."""
+    """Returns the gradients of ``wx``, ``att_src``, ``att_dst`` and ``bias``.
+
+    See :func:`evergraph.nn.kernels.numba_attend.backward` for the arguments.
+    """
     wx, att_src, att_dst, bias = inputs
-    from_source, at_target, out, positive, lse, share = saved
+    from_source, at_target, positive, lse, share = saved
     wx, grad = wx.contiguous(), grad.contiguous()
     n, heads, channels = wx.shape
     chunks = transpose.chunks
@@ -73,7 +77,8 @@ def backward(
     sizes = _sizes(heads, channels)
     if n:
         kernels.backward_targets[(triton.cdiv(n, ROWS), heads)](
-            *(grad, out, positive, share, slope, delta, grad_scores[1], n),
+            *(grad, *shown, positive, share, bias.float().contiguous()),
+            *(slope, delta, grad_scores[1], n),
             heads=heads,
             channels=channels,
             block_channels=triton.next_power_of_2(channels),
@@ -91,10 +96,8 @@ def backward(
             **sizes,
         )
     by_score = torch.cat([grad_scores[0], grad_scores[1]], dim=1)  # [n, 2 H]
-    flat = wx.flatten(1).float()
-    grad_flat = torch.addmm(
-        grad_wx.flatten(1).float(), by_score, _score_matrix(att_src, att_dst).t()
-    )
+    flat, grad_flat = wx.flatten(1).float(), grad_wx.flatten(1).float()
+    grad_flat.addmm_(by_score, _score_matrix(att_src, att_dst).t())
     grad_att = (by_score.t() @ flat).view(2, heads, heads, channels)
     grad_src, grad_dst = (torch.diagonal(part, dim1=0, dim2=1).t() for part in grad_att)
     grad_bias = grad.sum(dim=0, dtype=torch.float32).to(bias.dtype)

@@ -19,6 +19,7 @@ def forward(  # type: ignore[no-untyped-def]
     wx,
     from_source,
     at_target,
+    bias,
     slope,
     out,
     positive,
@@ -80,7 +81,8 @@ def forward(  # type: ignore[no-untyped-def]
     if place < 0:
         scale = tl.where(total_sum > 0, 1.0 / total_sum, 0.0)
         at_row = row * (heads * channels) + head * channels + channel
-        tl.store(out + at_row, (plus_sum + minus_sum) * scale, mask=inside)
+        shift = tl.load(bias + head * channels + channel, mask=inside, other=0.0)
+        tl.store(out + at_row, (plus_sum + minus_sum) * scale + shift, mask=inside)
         tl.store(positive + at_row, plus_sum * scale, mask=inside)
         tl.store(lse + row * heads + head, tl.where(total_sum > 0, top + tl.log(total_sum), 0.0))
         tl.store(share + row * heads + head, above_sum * scale)
@@ -97,6 +99,7 @@ def forward(  # type: ignore[no-untyped-def]
 def join_forward(  # type: ignore[no-untyped-def]
     hubs,
     parts,
+    bias,
     out,
     positive,
     lse,
@@ -145,7 +148,8 @@ def join_forward(  # type: ignore[no-untyped-def]
     total_sum = tl.sum(total, axis=0)
     plus_sum = tl.sum(plus, axis=0)
     at_row = row * (heads * channels) + head * channels + channel
-    tl.store(out + at_row, (plus_sum + tl.sum(minus, axis=0)) / total_sum, mask=inside)
+    shift = tl.load(bias + head * channels + channel, mask=inside, other=0.0)
+    tl.store(out + at_row, (plus_sum + tl.sum(minus, axis=0)) / total_sum + shift, mask=inside)
     tl.store(positive + at_row, plus_sum / total_sum, mask=inside)
     tl.store(lse + row * heads + head, top + tl.log(total_sum))
     tl.store(share + row * heads + head, tl.sum(above, axis=0) / total_sum)
@@ -154,9 +158,11 @@ def join_forward(  # type: ignore[no-untyped-def]
 @triton.jit  # type: ignore[untyped-decorator]
 def backward_targets(  # type: ignore[no-untyped-def]
     grad,
-    out,
+    shown,
+    undo,
     positive,
     share,
+    bias,
     slope,
     delta,
     grad_target,
@@ -171,10 +177,13 @@ def backward_targets(  # type: ignore[no-untyped-def]
     head = tl.program_id(1)
     real = row < num_rows
     channel = tl.arange(0, block_channels)
-    wanted = real[:, None] & (channel < channels)[None, :]
+    inside = channel < channels
+    wanted = real[:, None] & inside[None, :]
     position = row[:, None] * (heads * channels) + head * channels + channel[None, :]
     g = tl.load(grad + position, mask=wanted, other=0.0).to(tl.float32)
-    whole = tl.sum(g * tl.load(out + position, mask=wanted, other=0.0).to(tl.float32), axis=1)
+    shift = tl.load(bias + head * channels + channel, mask=inside, other=0.0)
+    value = tl.load(shown + position, mask=wanted, other=0.0).to(tl.float32) * undo
+    whole = tl.sum(g * (value - shift[None, :]), axis=1)
     plus = tl.sum(g * tl.load(positive + position, mask=wanted, other=0.0).to(tl.float32), axis=1)
     part = tl.load(share + row * heads + head, mask=real, other=0.0)
     tl.store(delta + row * heads + head, whole, mask=real)

@@ -11,7 +11,7 @@ from evergraph.nn.kernels import triton_kernels
 from evergraph.stream.pattern import Chunks, Pattern
 
 #: Pairs that one program reads at once, and its warps.
-PAIRS, WARPS = 16, 4
+PAIRS, WARPS = 8, 2
 
 
 @triton.jit  # type: ignore[untyped-decorator]
