@@ -31,6 +31,7 @@ lint: setup
 
 bench: setup
 	$(BIN)/python benchmarks/bench_step.py
+	$(BIN)/python benchmarks/bench_selection.py --dense
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

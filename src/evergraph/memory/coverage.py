@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from evergraph.memory.distances import distance_blocks, mean_pairwise_distance
+from evergraph.memory.distances import (
+    count_within,
+    distance_blocks,
+    fits_one_block,
+    mean_pairwise_distance,
+    neighbor_counts,
+)
 from evergraph.memory.selection import SelectionPool
+
+#: Two balls that share a node have centres less than two radii apart; rounding of distances
+#: adds far less than one per cent, and what underflows less than :data:`TINY`.
+REACH, TINY = 2.02, 1e-18
 
 
 @dataclass(frozen=True)
@@ -37,56 +48,91 @@ def coverage_diversity(h: Tensor, budget: int, r: float) -> Tensor:
     budget = min(budget, m)
     if budget == 0:
         return torch.empty(0, dtype=torch.int64, device=h.device)
-    covers = _Covers(h, r)
+    covers = _StoredCovers(h, r) if fits_one_block(h) else _ComputedCovers(h, r)
     # One integer orders by gain, then by lowest row: gain * m + (m - 1 - row).
     tie_break = torch.arange(m - 1, -1, -1, device=h.device)
     picked = torch.zeros(m, dtype=torch.bool, device=h.device)
-    picks: list[Tensor] = []
+    picks: list[int] = []
+    start, before = covers.sizes.clone(), picked.clone()  # gains as a round begins; what they know
     while len(picks) < budget:
+        _lose(start, covers, picked & ~before, ~picked)
+        gains, before = start.clone(), picked.clone()
         covered, candidate = picked.clone(), ~picked
-        gains = covers.sizes - covers.counts(torch.nonzero(picked).flatten())
-        while len(picks) < budget and bool(candidate.any()):
-            best = torch.where(candidate, gains * m + tie_break, -1).argmax()
-            cover = covers.of(best)
-            fresh = cover[~covered[cover]]
-            covered[fresh] = True
-            candidate[cover] = False
+        while len(picks) < budget:
+            key = int(torch.where(candidate, gains * m + tie_break, -1).max())
+            if key < 0:  # no candidate is left
+                break
+            best = m - 1 - key % m
+            cover, reach = covers.around(best)
+            fresh = cover & ~covered
+            covered |= cover
+            candidate &= ~cover
             picked[best] = True
             picks.append(best)
-            gains -= covers.counts(fresh)
-    return torch.stack(picks)
+            _lose(gains, covers, fresh, candidate & reach)
+    return torch.tensor(picks, device=h.device)
 
 
-class _Covers:
-    """Every node's cover as sorted lists: memory grows with the pairs that are covered."""
+def _lose(gains: Tensor, covers: _Covers, fresh: Tensor, affected: Tensor) -> None:
+    """Lowers the gains of the nodes in one mask by how many of another they cover.
+
+    Only gains of candidates are ever read, so that only theirs are kept right.
+    """
+    rows, owners = torch.nonzero(fresh).flatten(), torch.nonzero(affected).flatten()
+    if rows.numel() and owners.numel():
+        gains[owners] -= covers.counts(rows, owners)
+
+
+class _Covers(Protocol):
+    """What the search asks about covers. A node always covers itself."""
+
+    sizes: Tensor  # [m]
+
+    def around(self, row: int) -> tuple[Tensor, Tensor]:
+        """Returns masks of what ``row`` covers and of all whose covers may overlap with it."""
+        ...
+
+    def counts(self, rows: Tensor, owners: Tensor) -> Tensor:
+        """Counts how many of ``rows`` each of ``owners`` covers; no node is in both."""
+        ...
+
+
+class _StoredCovers:
+    """All covers of a class whose pairs fit one block: distances are computed once."""
 
     def __init__(self, h: Tensor, r: float) -> None:
-        radius = r * mean_pairwise_distance(h)
-        owners, members = [], []
-        for begin, block in distance_blocks(h, h):
-            inside = block < radius
-            rows = torch.arange(block.shape[0], device=h.device)
-            inside[rows, rows + begin] = True  # a radius of zero still covers the node itself
-            owner, member = torch.nonzero(inside, as_tuple=True)
-            owners.append(owner + begin)
-            members.append(member)
-        self.members = torch.cat(members)
-        self.sizes = torch.bincount(torch.cat(owners), minlength=h.shape[0])
-        self.starts = torch.cumsum(self.sizes, 0) - self.sizes
+        ((_, distance),) = distance_blocks(h, h)
+        pairs = max(h.shape[0] * (h.shape[0] - 1), 1)
+        self.inside = distance < r * (distance.sum(dtype=torch.float64) / pairs)
+        self.inside.fill_diagonal_(True)  # a radius of zero still covers the node itself
+        self.sizes = self.inside.sum(dim=0)
+        self._everyone = torch.ones_like(self.inside[0])
 
-    def of(self, row: Tensor) -> Tensor:
-        """Returns the rows that ``row`` covers."""
-        begin = int(self.starts[row])
-        return self.members[begin : begin + int(self.sizes[row])]
+    def around(self, row: int) -> tuple[Tensor, Tensor]:
+        return self.inside[row], self._everyone
 
-    def counts(self, rows: Tensor) -> Tensor:
-        """Counts how many of ``rows`` each node covers, ``[m]``.
+    def counts(self, rows: Tensor, owners: Tensor) -> Tensor:
+        return self.inside[rows].sum(dim=0)[owners]
 
-        Covers are symmetric, so the nodes that cover ``j`` are the ones that ``j`` covers.
-        """
-        sizes = self.sizes[rows]
-        owner = torch.repeat_interleave(torch.arange(rows.numel(), device=rows.device), sizes)
-        offset = torch.arange(owner.numel(), device=rows.device)
-        offset -= (torch.cumsum(sizes, 0) - sizes)[owner]
-        covering = self.members[self.starts[rows][owner] + offset]
-        return torch.bincount(covering, minlength=self.sizes.numel())
+
+class _ComputedCovers:
+    """Covers computed whenever they are asked for: memory grows with the nodes alone.
+
+    A node becomes covered once a round, so that a round computes each pair at most once.
+    """
+
+    def __init__(self, h: Tensor, r: float) -> None:
+        self.h = h
+        self.radius = r * mean_pairwise_distance(h)
+        # A radius of zero still covers the node itself; any other has counted it.
+        self.sizes = neighbor_counts(h, self.radius).clamp(min=1)
+
+    def around(self, row: int) -> tuple[Tensor, Tensor]:
+        ((_, distance),) = distance_blocks(self.h[row : row + 1], self.h)
+        cover = distance[0] < self.radius
+        cover[row] = True
+        # Turned round so that infinite distances, which tell nothing, stay within reach.
+        return cover, ~(distance[0] > REACH * self.radius + TINY)
+
+    def counts(self, rows: Tensor, owners: Tensor) -> Tensor:
+        return count_within(self.h[rows], self.h[owners], self.radius)
