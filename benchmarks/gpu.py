@@ -88,8 +88,8 @@ def our_step(view: Any) -> Callable[[], object]:
     generator = seeded(1)
 
     def step() -> torch.Tensor:
-        output = model(view.features, view.adjacency, view.train_nodes, generator)
-        loss = functional.cross_entropy(output.logits, view.train_labels)
+        logits = model(view.features, view.adjacency, view.train_nodes, generator).logits
+        loss = functional.cross_entropy(logits, view.train_labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

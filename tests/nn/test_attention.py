@@ -84,8 +84,15 @@ def by_definition(graph, weight, values):
 
 def by_kernels(kernels, graph, weight, values):
     """The same by a module of compiled passes."""
-    out, saved = kernels.forward(graph.pattern, *values, SLOPE)
-    return [out, *kernels.backward(graph.transpose, weight, (out, 1.0), values, saved, SLOPE)]
+    wx, att_src, att_dst, bias = values
+    out, positive, share, saved = kernels.forward(graph.pattern, *values, SLOPE)
+    delta, grad_target, grad_bias = kernels.backward_targets(
+        graph.pattern, weight, (out, 1.0), (positive, share), bias, SLOPE
+    )
+    gradients = kernels.backward_sources(
+        graph.transpose, weight, (wx, att_src, att_dst), (*saved, delta, grad_target), SLOPE
+    )
+    return [out, *gradients, grad_bias]
 
 
 @pytest.fixture(scope="module")

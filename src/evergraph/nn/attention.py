@@ -17,7 +17,8 @@ from evergraph.stream.features import Features
 
 SLOPE = 0.2
 AttentionPath = Literal["auto", "plain", "fused"]
-#: Projected rows above this many bytes are computed anew in the backward pass, not kept.
+#: Rows of a layer above this many bytes are let go as soon as the backward pass can do without
+#: them: projected rows are computed anew, and so is the rest if a second pass comes.
 KEPT_BYTES = 64_000_000
 
 
@@ -86,35 +87,66 @@ class _Attend(torch.autograd.Function):
         graph: Adjacency,
         activation: Activation | None,
     ) -> Tensor:
-        wx = project(x, weight).view(-1, *bias.shape)
-        out, saved = kernels("attend", wx.device).forward(
-            graph.pattern, wx, att_src, att_dst, bias, SLOPE
-        )
-        if activation is not None:
-            out = activation.apply_(out)
-        kept = wx if wx.numel() * wx.element_size() <= KEPT_BYTES else None
-        ctx.save_for_backward(dense, weight, att_src, att_dst, bias, out, kept, *saved)
+        layer = _Layer(x, (weight, att_src, att_dst, bias), graph, activation)
+        wx, out, ctx.positive, share, scores = layer.run()
+        ctx.save_for_backward(dense, weight, att_src, att_dst, bias, share, *scores)
+        ctx.lean = wx.numel() * wx.element_size() > KEPT_BYTES
+        ctx.wx = None if ctx.lean else wx
+        ctx.shown = out.detach()
         ctx.sparse = None if isinstance(x, Tensor) else x
         ctx.graph, ctx.activation = graph, activation
-        result: Tensor = out
-        return result
+        return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():  # only while the gradient itself is being recorded
             raise RuntimeError("attend cannot be differentiated twice: take the plain path")
-        dense, weight, att_src, att_dst, bias, out, wx, *saved = ctx.saved_tensors
+        dense, *weights, share, from_source, at_target, lse = ctx.saved_tensors
+        weight, att_src, att_dst, bias = weights
         x = dense if ctx.sparse is None else ctx.sparse
-        if wx is None:
-            wx = project(x, weight).view(-1, *bias.shape)
+        layer = _Layer(x, (weight, att_src, att_dst, bias), ctx.graph, ctx.activation)
+        if ctx.shown is None:  # let go by an earlier backward pass
+            _, ctx.shown, ctx.positive, *_ = layer.run()
+        passes, graph = kernels("attend", share.device), ctx.graph
         grad, undo = grads[0], 1.0
         if ctx.activation is not None:
-            grad, undo = ctx.activation.backward(grad, out), 1 / ctx.activation.scale
-        inputs = (wx, att_src, att_dst, bias)
-        grad_wx, *others = kernels("attend", wx.device).backward(
-            ctx.graph.transpose, grad, (out, undo), inputs, saved, SLOPE
+            grad, undo = ctx.activation.backward(grad, ctx.shown), 1 / ctx.activation.scale
+        delta, grad_target, grad_bias = passes.backward_targets(
+            graph.pattern, grad, (ctx.shown, undo), (ctx.positive, share), bias, SLOPE
         )
-        del wx, grad, inputs, saved
+        if ctx.lean:
+            ctx.shown = ctx.positive = None
+        wx = layer.project() if ctx.wx is None else ctx.wx
+        saved = (from_source, at_target, lse, delta, grad_target)
+        grad_wx, grad_src, grad_dst = passes.backward_sources(
+            graph.transpose, grad, (wx, att_src, att_dst), saved, SLOPE
+        )
+        del wx, grad
         flat = grad_wx.flatten(1)
         grad_x = input_gradient(flat, weight) if ctx.needs_input_grad[0] else None
-        return grad_x, weight_gradient(x, flat), *others, None, None, None
+        grad_weight = weight_gradient(x, flat)
+        return grad_x, grad_weight, grad_src, grad_dst, grad_bias, None, None, None
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """What determines a layer's output, so that it can be computed again."""
+
+    x: Features
+    weights: tuple[Tensor, Tensor, Tensor, Tensor]
+    graph: Adjacency
+    activation: Activation | None
+
+    def project(self) -> Tensor:
+        weight, *_, bias = self.weights
+        return project(self.x, weight).view(-1, *bias.shape)
+
+    def run(self) -> tuple[Tensor, Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
+        """Returns projected rows, output, its part from scores above zero, share and scores."""
+        wx = self.project()
+        out, positive, share, scores = kernels("attend", wx.device).forward(
+            self.graph.pattern, wx, *self.weights[1:], SLOPE
+        )
+        if self.activation is not None:
+            out = self.activation.apply_(out)
+        return wx, out, positive, share, scores

@@ -158,8 +158,8 @@ def _backward_sources(  # type: ignore[no-untyped-def]
 
 def forward(
     pattern: Pattern, wx: Tensor, att_src: Tensor, att_dst: Tensor, bias: Tensor, slope: float
-) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Computes a layer's output ``[n, H, C]`` and what its backward pass needs.
+) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
+    """Computes a layer's output ``[n, H, C]`` and what its backward passes need.
 
     Args:
         pattern: Which rows every row reads.
@@ -168,6 +168,10 @@ def forward(
         att_dst: Those of the targets.
         bias: Added to every row, ``[H, C]``.
         slope: Of the leaky ReLU below zero.
+
+    Returns:
+        The output; its part from scores above zero, ``[n, H, C]``, and their share of the
+        weight, ``[n, H]``; the scores as source and as target and the log-sums, ``[n, H]``.
     """
     n, heads, _ = wx.shape
     blocks = pattern.blocks.numpy()
@@ -187,51 +191,73 @@ def forward(
         scalar(slope, wx),
         *map(view, (out, positive, lse, share)),
     )
-    return out, (from_source, at_target, positive, lse, share)
+    return out, positive, share, (from_source, at_target, lse)
 
 
-def backward(
-    transpose: Pattern,
+def backward_targets(
+    pattern: Pattern,
     grad: Tensor,
     shown: tuple[Tensor, float],
-    inputs: tuple[Tensor, Tensor, Tensor, Tensor],
-    saved: tuple[Tensor, ...],
+    saved: tuple[Tensor, Tensor],
+    bias: Tensor,
     slope: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns the gradients of ``wx``, ``att_src``, ``att_dst`` and ``bias``.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns gradient times output, the gradient of the target scores, and that of the bias.
 
     Args:
-        transpose: Which rows read every row.
+        pattern: Which rows every row reads.
         grad: Gradient of the output.
         shown: What the layer showed and the factor that makes it the output again, wherever
             the gradient is not zero.
-        inputs: The arguments of :func:`forward`.
-        saved: What it returned for this.
+        saved: ``positive`` and ``share`` of :func:`forward`.
+        bias: As there.
         slope: As there.
     """
-    wx, att_src, att_dst, bias = inputs
-    from_source, at_target, positive, lse, share = saved
-    blocks = transpose.blocks.numpy()
+    positive, share = saved
+    blocks = pattern.blocks.numpy()
     delta, grad_target = torch.empty_like(share), torch.empty_like(share)
-    grad_wx = torch.empty_like(wx, memory_format=torch.contiguous_format)
-    parts = wx.new_empty(3, len(blocks) - 1, *wx.shape[1:])
+    parts = grad.new_empty(len(blocks) - 1, *bias.shape)
     run(
         _backward_targets,
         blocks,
         *map(view, (grad, shown[0])),
-        scalar(shown[1], wx),
+        scalar(shown[1], grad),
         *map(view, (positive, share, bias)),
-        scalar(slope, wx),
-        *map(view, (delta, grad_target, parts[2])),
+        scalar(slope, grad),
+        *map(view, (delta, grad_target, parts)),
     )
+    return delta, grad_target, parts.sum(dim=0)
+
+
+def backward_sources(
+    transpose: Pattern,
+    grad: Tensor,
+    inputs: tuple[Tensor, Tensor, Tensor],
+    saved: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
+    slope: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the gradients of ``wx``, ``att_src`` and ``att_dst``.
+
+    Args:
+        transpose: Which rows read every row.
+        grad: Gradient of the output.
+        inputs: ``wx``, ``att_src`` and ``att_dst``.
+        saved: Both scores and the log-sums of :func:`forward`, then gradient times output
+            and the gradient of the target scores of :func:`backward_targets`.
+        slope: As there.
+    """
+    wx, att_src, att_dst = inputs
+    blocks = transpose.blocks.numpy()
+    grad_wx = torch.empty_like(wx, memory_format=torch.contiguous_format)
+    parts = wx.new_empty(2, len(blocks) - 1, *att_src.shape)
     run(
         _backward_sources,
         blocks,
         transpose.indptr.numpy(),
         transpose.columns.numpy(),
-        *map(view, (grad, wx, from_source, at_target, lse, delta, grad_target, att_src, att_dst)),
+        *map(view, (grad, wx, *saved, att_src, att_dst)),
         scalar(slope, wx),
         *map(view, (grad_wx, parts[0], parts[1])),
     )
-    grad_src, grad_dst, grad_bias = parts.sum(dim=1)
-    return grad_wx, grad_src, grad_dst, grad_bias
+    grad_src, grad_dst = parts.sum(dim=1)
+    return grad_wx, grad_src, grad_dst

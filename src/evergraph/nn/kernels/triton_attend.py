@@ -21,8 +21,8 @@ ROWS = 16
 
 def forward(
     pattern: Pattern, wx: Tensor, att_src: Tensor, att_dst: Tensor, bias: Tensor, slope: float
-) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Computes a layer's output ``[n, H, C]`` and what its backward pass needs.
+) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
+    """Computes a layer's output ``[n, H, C]`` and what its backward passes need.
 
     See :func:`evergraph.nn.kernels.numba_attend.forward` for the arguments.
     """
@@ -49,59 +49,75 @@ def forward(
             *(out, positive, lse, share, minus, plus, top, total, above),
             **sizes,
         )
-    return out, (from_source, at_target, positive, lse, share)
+    return out, positive, share, (from_source, at_target, lse)
 
 
-def backward(
-    transpose: Pattern,
+def backward_targets(
+    pattern: Pattern,
     grad: Tensor,
     shown: tuple[Tensor, float],
-    inputs: tuple[Tensor, Tensor, Tensor, Tensor],
-    saved: tuple[Tensor, ...],
+    saved: tuple[Tensor, Tensor],
+    bias: Tensor,
     slope: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns the gradients of ``wx``, ``att_src``, ``att_dst`` and ``bias``.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns gradient times output, the gradient of the target scores, and that of the bias.
 
-    See :func:`evergraph.nn.kernels.numba_attend.backward` for the arguments.
+    See :func:`evergraph.nn.kernels.numba_attend.backward_targets` for the arguments.
     """
-    wx, att_src, att_dst, bias = inputs
-    from_source, at_target, positive, lse, share = saved
-    wx, grad = wx.contiguous(), grad.contiguous()
-    n, heads, channels = wx.shape
-    chunks = transpose.chunks
-    delta = torch.empty_like(share)
-    grad_scores = _floats(wx, 2, n, heads)
-    grad_wx = torch.empty_like(wx)
-    part_wx = _floats(wx, chunks.num_slots, heads, channels)
-    part_source = _floats(wx, chunks.num_slots, heads)
-    sizes = _sizes(heads, channels)
+    positive, share = saved
+    n, heads, channels = grad.shape
+    delta, grad_target = torch.empty_like(share), torch.empty_like(share)
+    grad = grad.contiguous()
     if n:
         kernels.backward_targets[(triton.cdiv(n, ROWS), heads)](
             *(grad, *shown, positive, share, bias.float().contiguous()),
-            *(slope, delta, grad_scores[1], n),
+            *(slope, delta, grad_target, n),
             heads=heads,
             channels=channels,
             block_channels=triton.next_power_of_2(channels),
             block_rows=ROWS,
         )
+    return delta, grad_target, grad.sum(dim=0, dtype=torch.float32).to(bias.dtype)
+
+
+def backward_sources(
+    transpose: Pattern,
+    grad: Tensor,
+    inputs: tuple[Tensor, Tensor, Tensor],
+    saved: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
+    slope: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the gradients of ``wx``, ``att_src`` and ``att_dst``.
+
+    See :func:`evergraph.nn.kernels.numba_attend.backward_sources` for the arguments.
+    """
+    wx, att_src, att_dst = inputs
+    from_source, at_target, lse, delta, grad_target = saved
+    wx, grad = wx.contiguous(), grad.contiguous()
+    n, heads, channels = wx.shape
+    chunks = transpose.chunks
+    grad_wx, grad_source = torch.empty_like(wx), torch.empty_like(grad_target)
+    part_wx = _floats(wx, chunks.num_slots, heads, channels)
+    part_source = _floats(wx, chunks.num_slots, heads)
+    sizes = _sizes(heads, channels)
+    if n:
         kernels.backward_sources[(chunks.owner.numel(), heads)](
             *(chunks.first, chunks.last, chunks.owner, chunks.slot, transpose.columns),
             *(grad, wx, from_source, at_target, lse, delta, slope),
-            *(grad_wx, grad_scores[0], part_wx, part_source),
+            *(grad_wx, grad_source, part_wx, part_source),
             **sizes,
         )
     if chunks.num_slots:
         kernels.join_backward[(chunks.hubs.numel(), heads)](
-            *(chunks.hubs, chunks.parts, grad_wx, grad_scores[0], part_wx, part_source),
+            *(chunks.hubs, chunks.parts, grad_wx, grad_source, part_wx, part_source),
             **sizes,
         )
-    by_score = torch.cat([grad_scores[0], grad_scores[1]], dim=1)  # [n, 2 H]
+    by_score = torch.cat([grad_source, grad_target], dim=1)  # [n, 2 H]
     flat, grad_flat = wx.flatten(1).float(), grad_wx.flatten(1).float()
     grad_flat.addmm_(by_score, _score_matrix(att_src, att_dst).t())
     grad_att = (by_score.t() @ flat).view(2, heads, heads, channels)
     grad_src, grad_dst = (torch.diagonal(part, dim1=0, dim2=1).t() for part in grad_att)
-    grad_bias = grad.sum(dim=0, dtype=torch.float32).to(bias.dtype)
-    return grad_flat.view_as(wx).to(wx.dtype), grad_src, grad_dst, grad_bias
+    return grad_flat.view_as(wx).to(wx.dtype), grad_src, grad_dst
 
 
 def _score_matrix(att_src: Tensor, att_dst: Tensor) -> Tensor:
