@@ -30,8 +30,7 @@ lint: setup
 	$(BIN)/mypy
 
 bench: setup
-	$(BIN)/python benchmarks/bench_step.py
-	$(BIN)/python benchmarks/bench_selection.py --dense
+	$(BIN)/python benchmarks/bench.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -20,8 +20,9 @@ if not torch.cuda.is_available():
     # Without a GPU the CUDA kernels run in Triton's interpreter, which it must know from the start.
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-# Tensors here are tiny: a second thread costs more than it gives.
+# Tensors here are tiny: a second thread costs more than it gives, in commands run beside too.
 torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"
 
 # Derandomised: a failure is the same for everyone; the first call into torch is slow, so no
 # deadline.

@@ -56,7 +56,8 @@ def _sentence(cls: type[BaseModel], error: ValidationError, prefix: str) -> Inpu
 def _is_branch(part: int | str) -> bool:
     """Tells pydantic's names of union branches from real keys."""
     return isinstance(part, str) and (
-        "[" in part or part in {"float", "int", "str", "bool", "constrained-float"}
+        "[" in part
+        or part in {"float", "int", "str", "bool", "constrained-float", "constrained-int"}
     )
 
 

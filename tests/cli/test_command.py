@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from evergraph.memory import SELECTORS
@@ -45,7 +46,8 @@ def test_run_prints_matrix_and_scores_to_stdout_progress_to_stderr(work: Path, c
         assert name in answer.out
     assert "dslr on graph.npz, seed 0" in answer.out
 
-    lines = answer.err.splitlines()
+    mode, *lines = answer.err.splitlines()
+    assert mode.startswith("full batch: the whole graph needs about 0.00 GB of ")
     assert len(lines) == 8
     for task in range(4):
         assert lines[2 * task].startswith(f"task {task + 1}/4: 1 new classes")
@@ -277,3 +279,21 @@ def test_run_takes_a_run_folders_config(work: Path, command: Command):
     refused = command("run", "--config", "out/config.yaml", "--set", "beta=0.4")
     assert refused.code == 2
     assert "beta=0.4" in refused.err
+
+
+def test_run_trains_on_sampled_parts_when_asked(work: Path, command: Command):
+    answer = command(*run_words("--batch-size", 6, "--fanout", 3))
+    assert answer.code == 0
+    assert answer.err.startswith("sampled, 6 nodes: as asked; the whole graph needs about ")
+    config = yaml.safe_load((work / "out" / "config.yaml").read_text())
+    assert (config["training"]["batch_size"], config["training"]["fanout"]) == (6, 3)
+
+
+@pytest.mark.parametrize("value", ["0", "-3", "some"])
+def test_run_refuses_a_batch_size_that_is_none(work: Path, command: Command, value: str):
+    answer = command(*run_words(f"--batch-size={value}"))
+    assert answer.code != 0
+    assert "'batch_size'" in answer.err
+    assert value in answer.err
+    assert len(answer.err.splitlines()) == 1
+    assert not (work / "out").exists()

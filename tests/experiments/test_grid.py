@@ -96,7 +96,7 @@ def test_progress_tracker_rises_from_zero_to_one():
     loss = torch.tensor(1.0)
     events = []
     for task in range(2):
-        events.append(TaskStarted(task, 2, 10, 10, (0, 1)))
+        events.append(TaskStarted(task, 2, 10, 10, (0, 1), "full batch", "it fits"))
         events += [Epoch(task, "structure", epoch, 2, loss) for epoch in range(2)]
         events += [Epoch(task, "classify", epoch, 2, loss) for epoch in range(2)]
         events.append(TaskDone(task, [50.0] * (task + 1), [], [], {}, 0))

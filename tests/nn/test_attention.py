@@ -248,6 +248,22 @@ def test_threads_do_not_change_the_bits(numba_attend):
     assert all(map(torch.equal, *found))
 
 
+START = """
+import torch
+torch.set_num_threads(1)
+from evergraph.nn.ops import dense_dropout
+dense_dropout(torch.ones(3, 3), 0.5, torch.Generator().manual_seed(0))
+print(torch.get_num_threads())
+"""
+
+
+def test_kernels_leave_the_number_of_threads_alone():
+    answer = subprocess.run(
+        [sys.executable, "-c", START], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert answer.stdout.split() == ["1"]
+
+
 def test_two_callers_at_once_wait_for_each_other():
     values = layer_values()
     expected = layer(*values)

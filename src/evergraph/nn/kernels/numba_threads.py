@@ -14,14 +14,18 @@ from torch import Tensor
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 #: numba's own thread pool serves one caller at a time.
 _pool = threading.Lock()
-_MOST_THREADS: int = numba.get_num_threads()
+_MOST_THREADS: int = vars(numba.config)["NUMBA_NUM_THREADS"]
 
 
 def run(kernel: Any, *arguments: Any) -> None:
     """Calls a compiled kernel with as many threads as PyTorch uses."""
+    threads = torch.get_num_threads()
     with _pool:
-        numba.set_num_threads(min(torch.get_num_threads(), _MOST_THREADS))
+        numba.set_num_threads(min(threads, _MOST_THREADS))
         kernel(*arguments)
+    if torch.get_num_threads() != threads:
+        # Both may share one OpenMP, whose number of threads numba sets when it starts.
+        torch.set_num_threads(threads)
 
 
 def view(tensor: Tensor) -> Any:

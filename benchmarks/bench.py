@@ -1,0 +1,183 @@
+"""`make bench`: ours against the obvious alternative on the CPU, time and peak memory, in one run.
+
+    python benchmarks/bench.py [--quick] [--only NAME ...] [--output bench.json]
+
+Two threads on both sides, the same optimiser, dropout and self-loops, nothing set up inside a step,
+10 steps to warm up and 30 timed, sides in turns, medians. Peak memory is a fresh process's maximum
+RSS less its RSS before the first step. `--quick` takes fewer steps and sizes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import naive_dslr
+import torch
+from sides import make_stream
+from steps import HERE, compare_steps
+
+from evergraph.experiments.config import Variant, resolve
+from evergraph.experiments.runs import execute
+from evergraph.structure import (
+    StructureConfig,
+    link_loss,
+    link_scores,
+    nearest_nodes,
+    pair_pattern,
+    refine,
+    sample_non_edges,
+)
+
+THREADS = 2
+
+
+def bench_steps(quick: bool) -> dict[str, Any]:
+    """A training step of the network against PyTorch Geometric's `GATConv`."""
+    found: dict[str, Any] = {}
+    for size in ("cora", "amazon") if quick else ("cora", "amazon", "arxiv"):
+        turn, turns = (5, 2) if quick else (10, 3)
+        sides = compare_steps(size, ("evergraph", "pyg", "pyg-csr"), turn, turns)
+        ours, theirs = sides["evergraph"], sides["pyg"]
+        found[size] = {
+            **sides,
+            "times_faster": theirs["ms"] / ours["ms"],
+            "share_of_memory": ours["peak_mb"] / theirs["peak_mb"],
+        }
+    return found
+
+
+def bench_growth(quick: bool) -> dict[str, Any]:
+    """How a step grows with the edges: the exponent of a power law fitted to the medians."""
+    sizes = (1e4, 1e5, 1e6) if quick else (1e4, 1e5, 1e6, 1e7)
+    ms = {}
+    for edges in sizes:
+        turn = 5 if edges < 1e6 else 2
+        ms[edges] = compare_steps(f"edges={edges:g}", ("evergraph",), turn, 2)["evergraph"]["ms"]
+    return {"ms": {f"{k:g}": v for k, v in ms.items()}, "exponent": fit_exponent(ms)}
+
+
+def fit_exponent(values: dict[float, float]) -> float:
+    """Least squares of log value against log size."""
+    x = [math.log(size) for size in values]
+    y = [math.log(value) for value in values.values()]
+    return float(statistics.linear_regression(x, y).slope)
+
+
+def bench_links(quick: bool) -> dict[str, Any]:
+    """The link loss with its gradient: one pass over the pairs against a row per pair."""
+    stream = make_stream("amazon")
+    graph = stream.view(0).adjacency
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(graph.num_nodes, 256, generator=generator).requires_grad_()
+    pairs, valid = sample_non_edges(graph, graph.num_edges // 2, generator)
+    negatives = pair_pattern(pairs, graph.num_nodes, valid)
+
+    def sides(plain: bool) -> Callable[[], object]:
+        return lambda: torch.autograd.grad(link_loss(z, graph.pattern, negatives, plain), z)
+
+    return in_turns({"evergraph": sides(False), "rows per pair": sides(True)}, 3 if quick else 10)
+
+
+def bench_inference(quick: bool) -> dict[str, Any]:
+    """Refining 200 nodes of an Amazon-size graph, against a loop over candidates and edges."""
+    graph = make_stream("amazon").view(0).adjacency
+    z = torch.randn(graph.num_nodes, 256, generator=torch.Generator().manual_seed(1))
+    nodes = torch.arange(0, graph.num_nodes, graph.num_nodes // 200)[:200]
+    candidates = nearest_nodes(z, nodes, 50)
+    config = StructureConfig()
+
+    def loop() -> None:
+        for node, options in zip(nodes.tolist(), candidates.tolist(), strict=True):
+            near = set(graph.src[graph.indptr[node] : graph.indptr[node + 1]].tolist())
+            scores = [(float(link_scores(z[node], z[o])), o) for o in options if o not in near]
+            sorted(scores, reverse=True)[: config.num_neighbors]
+            [other for other in near if float(link_scores(z[node], z[other])) <= config.tau]
+
+    sides = {"evergraph": lambda: refine(graph, nodes, candidates, z, config), "loop": loop}
+    return in_turns(sides, 2 if quick else 5)
+
+
+def bench_whole(quick: bool) -> dict[str, Any]:
+    """DSLR on Cora, whole runs, against the same algorithm on PyG with dense features and loops."""
+    epochs, link_epochs = (20, 5) if quick else (100, 20)
+    options = {"epochs": epochs, "link_epochs": link_epochs}
+    variant = Variant(name="dslr", options=options, label="dslr")
+    config = resolve(Variant(name="cora", label="cora"), variant, 0)
+    with tempfile.TemporaryDirectory() as folder:
+        execute(config.model_copy(update={"seed": 1}), Path(folder) / "warm")  # compiles
+        begin = time.perf_counter()
+        results = execute(config, Path(folder) / "run")
+        ours = {"seconds": time.perf_counter() - begin, "pm": results["pm"]}
+    theirs = naive_dslr.run(epochs, link_epochs)
+    return {
+        **options,
+        "evergraph": ours,
+        "naive": theirs,
+        "times_faster": theirs["seconds"] / ours["seconds"],
+    }
+
+
+def bench_selection(quick: bool) -> dict[str, Any]:
+    """Coverage-based selection against a greedy search over the dense matrix, growing."""
+    sizes = "5000,10000" if quick else "5000,10000,20000"
+    command = [sys.executable, str(HERE / "bench_selection.py"), "--dim", "64", "--picks", "100"]
+    growth = subprocess.run(
+        [*command, "--sizes", sizes], capture_output=True, text=True, check=True
+    )
+    dense = subprocess.run(
+        [*command, "--nodes", "4000", "--dense"], capture_output=True, text=True, check=True
+    )
+    return {"growth": json.loads(growth.stdout), "dense": json.loads(dense.stdout)}
+
+
+def in_turns(sides: dict[str, Callable[[], object]], times: int) -> dict[str, Any]:
+    """Median milliseconds of each side and how much faster the first is than the last."""
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for turn in range(times + 1):
+        for name, call in sides.items():
+            begin = time.perf_counter()
+            call()
+            if turn:
+                seconds[name].append(time.perf_counter() - begin)
+    ms = {name: 1e3 * statistics.median(values) for name, values in seconds.items()}
+    first, *_, last = ms.values()
+    return {**ms, "times_faster": last / first}
+
+
+BENCHES = {
+    "steps": bench_steps,
+    "growth": bench_growth,
+    "links": bench_links,
+    "selection": bench_selection,
+    "inference": bench_inference,
+    "whole": bench_whole,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", nargs="*", choices=list(BENCHES), default=list(BENCHES))
+    parser.add_argument("--output", type=Path, default=Path("bench.json"))
+    arguments = parser.parse_args()
+    torch.set_num_threads(THREADS)
+    torch.set_flush_denormal(True)
+    results: dict[str, Any] = {"threads": THREADS, "torch": torch.__version__}
+    for name in arguments.only:
+        results[name] = BENCHES[name](arguments.quick)
+        print(json.dumps({name: results[name]}, indent=2), flush=True)
+        arguments.output.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
