@@ -11,6 +11,7 @@ from evergraph.methods.bounds import Finetune, Joint
 from evergraph.methods.context import TaskContext, TrainConfig
 from evergraph.methods.dslr import DSLR
 from evergraph.methods.lwf import LwF
+from evergraph.methods.rclg import RCLG
 from evergraph.methods.replay import Replay
 from evergraph.validation import parse
 
@@ -20,6 +21,7 @@ METHODS: dict[str, type[Method[Any]]] = {
     "replay": Replay,
     "dslr": DSLR,
     "lwf": LwF,
+    "rclg": RCLG,
 }
 
 
