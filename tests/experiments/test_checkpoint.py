@@ -17,7 +17,8 @@ from evergraph.events import TaskDone
 from evergraph.experiments.checkpoint import load_checkpoint, save_checkpoint
 from evergraph.methods import TrainConfig, make_method
 from evergraph.methods.base import Method, MethodConfig
-from evergraph.nn import ModelConfig
+from evergraph.nn import ModelConfig, build_model
+from evergraph.nn.surgery import resize_layer
 from evergraph.stream import Graph, Protocol, TaskStream
 from evergraph.train import Learner, train
 
@@ -121,6 +122,7 @@ def advance(learner: Learner, stream: TaskStream, num_tasks: int) -> list[list[f
         ("finetune", {}),
         ("joint", {"warm_start": True}),
         ("replay", {"buffer_size": 8, "selector": "mf", "replay_weights": "balanced"}),
+        ("rclg", {"buffer_size": 8, "controller_steps": 2}),
         ("dslr", {"buffer_size": 8, "link_epochs": 2}),
         ("dslr", {"buffer_size": 8, "structure": "homophily"}),
         ("dslr", {"buffer_size": 8, "link_epochs": 2, "candidates": "entire"}),
@@ -129,7 +131,7 @@ def advance(learner: Learner, stream: TaskStream, num_tasks: int) -> list[list[f
 def test_restored_learner_continues_to_the_same_bits(
     tmp_path: Path, make_graph: Callable[..., Graph], method: str, settings: dict[str, Any]
 ):
-    stream = TaskStream(make_graph(60, 6), Protocol(), seed=0)
+    stream = TaskStream(make_graph(60, 6), Protocol(validation_fraction=0.2), seed=0)
     learner = Learner(make_method(method, settings))
     advance(learner, stream, 1)
     save_checkpoint(tmp_path, learner, [{"row": [1.0]}])
@@ -179,6 +181,19 @@ def test_save_checkpoint_killed_while_writing_keeps_the_last_one(
     learner = Learner(Keeper({}))
     load_checkpoint(tmp_path, learner, MODEL, "cpu")
     assert learner.next_task == 1
+
+
+def test_checkpoint_restores_a_resized_network(tmp_path: Path):
+    model = build_model(MODEL, 5, 2, torch.Generator().manual_seed(0))
+    resize_layer(model, 0, delete=1, add=6, generator=torch.Generator().manual_seed(1))
+    save_checkpoint(tmp_path, Learner(Keeper({}), model), [])
+    restored = Learner(Keeper({}))
+    load_checkpoint(tmp_path, restored, MODEL, "cpu")
+    assert restored.model is not None
+    assert restored.model.encoder.channels == [9, 4]
+    assert same(dict(restored.model.state_dict()), dict(model.state_dict()))
+    with pytest.raises(InputError, match="damaged"):
+        load_checkpoint(tmp_path, Learner(Keeper({})), ModelConfig(channels=4, heads=3), "cpu")
 
 
 def test_load_checkpoint_of_another_network_is_refused(

@@ -61,6 +61,15 @@ def test_resolve_takes_defaults_without_preset():
     assert config.overrides == {}
 
 
+def test_resolve_holds_nodes_out_for_a_method_that_validates():
+    assert "validation" in METHODS["rclg"].needs
+    assert resolved("cora").protocol.validation_fraction == 0
+    held_out = resolved("cora", "rclg").protocol
+    assert held_out == protocol_for("cora").model_copy(update={"validation_fraction": 0.1})
+    shared = {"validation_fraction": 0.25}
+    assert resolved("cora", "rclg", shared=shared).protocol.validation_fraction == 0.25
+
+
 def test_resolve_takes_preset_over_defaults():
     config = resolved("citeseer")
     assert config.settings["r"] == PRESETS["citeseer"]["r"]

@@ -70,9 +70,7 @@ def make_layer(in_dim: int = IN, dtype: torch.dtype = torch.float32) -> GATLayer
 
 
 def make_gat(num_layers: int = 2, drop: float = 0.0) -> GAT:
-    return GAT(
-        IN, channels=CHANNELS, heads=HEADS, num_layers=num_layers, drop=drop, generator=seeded(7)
-    )
+    return GAT(IN, channels=[CHANNELS] * num_layers, heads=HEADS, drop=drop, generator=seeded(7))
 
 
 def edge_index(graph: Adjacency) -> torch.Tensor:

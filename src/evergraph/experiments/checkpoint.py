@@ -36,6 +36,7 @@ def save_checkpoint(folder: Path, learner: Learner, done: list[dict[str, Any]]) 
         "done": done,
         "method": learner.method.state_dict(),
         "model": dict(model.state_dict()) if model is not None else None,
+        "channels": model.resized_channels if model is not None else None,
     }
     document = _lift(state, tensors)
     make_folder(folder)
@@ -65,6 +66,7 @@ def load_checkpoint(
                 weights["encoder.layers.0.weight"].shape[0],
                 weights["head.bias"].numel(),
                 make_generator(0, "restored"),
+                state.get("channels"),  # only where surgery has changed them
             )
             model.load_state_dict(weights)
             learner.model = model.to(device)

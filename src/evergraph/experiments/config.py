@@ -18,6 +18,8 @@ from evergraph.stream import Protocol, protocol_for
 from evergraph.validation import Config, parse
 
 SCHEMA_VERSION = 1
+#: What is held out of each class for a method that needs validation nodes, unless it is set.
+NEEDED_VALIDATION = 0.1
 SECTIONS: dict[str, type[BaseModel]] = {
     "training": TrainConfig,
     "model": ModelConfig,
@@ -154,6 +156,8 @@ def resolve(
     preset = {key: value for key, value in PRESETS.get(dataset.name, {}).items() if key in known}
     values = {**preset, **overrides}
     protocol = protocol_for(dataset.name).model_dump()
+    if "validation" in cls.needs and not protocol["validation_fraction"]:
+        protocol["validation_fraction"] = NEEDED_VALIDATION
     sections = {
         name: parse(section, {**(protocol if name == "protocol" else {}), **_part(section, values)})
         for name, section in SECTIONS.items()

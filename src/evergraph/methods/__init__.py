@@ -10,6 +10,8 @@ from evergraph.methods.base import NEEDS, Method, MethodConfig
 from evergraph.methods.bounds import Finetune, Joint
 from evergraph.methods.context import TaskContext, TrainConfig
 from evergraph.methods.dslr import DSLR
+from evergraph.methods.lwf import LwF
+from evergraph.methods.rclg import RCLG
 from evergraph.methods.replay import Replay
 from evergraph.validation import parse
 
@@ -18,6 +20,8 @@ METHODS: dict[str, type[Method[Any]]] = {
     "joint": Joint,
     "replay": Replay,
     "dslr": DSLR,
+    "lwf": LwF,
+    "rclg": RCLG,
 }
 
 

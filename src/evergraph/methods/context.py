@@ -119,6 +119,10 @@ class TaskContext:
         else:
             model = self.model
             model.head.grow(self.view.num_classes, generator)
+        return self.adopt_model(model)
+
+    def adopt_model(self, model: NodeClassifier) -> NodeClassifier:
+        """Takes a network, whose shape may have changed, and resets Adam."""
         self.model = model.to(self.device)
         self.optimizer = torch.optim.Adam(
             self.model.parameters(),

@@ -114,23 +114,28 @@ class ReplayBase(Method[ConfigT]):
         return float(self.config.beta)
 
     def _pool(self, ctx: TaskContext) -> SelectionPool:
-        """Gathers what may be kept: the training nodes, and kept ones of returning classes."""
-        nodes, labels = ctx.view.train_nodes, ctx.view.train_labels
-        kept = self.replayed()
-        if len(self.buffer):
-            returning = torch.isin(kept.labels, labels) & ~torch.isin(kept.nodes, nodes)
-            nodes = torch.cat([nodes, kept.nodes[returning]])
-            labels = torch.cat([labels, kept.labels[returning]])
-            order = torch.argsort(nodes)
-            nodes, labels = nodes[order], labels[order]
-        return SelectionPool(
-            nodes=nodes,
-            labels=labels,
-            h=ctx.embed(nodes),
-            features=ctx.view.features,
-            adjacency=ctx.adjacency,
-            generator=ctx.generator("selection", "cpu"),
-        )
+        """Gathers what may be kept."""
+        return selection_pool(ctx, self.buffer)
+
+
+def selection_pool(ctx: TaskContext, buffer: ReplayBuffer) -> SelectionPool:
+    """Gathers what may be kept: the training nodes, and kept ones of returning classes."""
+    nodes, labels = ctx.view.train_nodes, ctx.view.train_labels
+    if len(buffer):
+        kept = LabelledNodes(buffer.nodes, buffer.labels)
+        returning = torch.isin(kept.labels, labels) & ~torch.isin(kept.nodes, nodes)
+        nodes = torch.cat([nodes, kept.nodes[returning]])
+        labels = torch.cat([labels, kept.labels[returning]])
+        order = torch.argsort(nodes)
+        nodes, labels = nodes[order], labels[order]
+    return SelectionPool(
+        nodes=nodes,
+        labels=labels,
+        h=ctx.embed(nodes),
+        features=ctx.view.features,
+        adjacency=ctx.adjacency,
+        generator=ctx.generator("selection", "cpu"),
+    )
 
 
 class Replay(ReplayBase[ReplayConfig]):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -35,7 +37,7 @@ class GATLayer(nn.Module):
         self.att_dst = nn.Parameter(torch.empty(1, heads, channels))
         self.bias = nn.Parameter(torch.zeros(heads * channels))
         for weight in (self.weight, self.att_src, self.att_dst):
-            bound = (6 / (weight.shape[-2] + weight.shape[-1])) ** 0.5
+            bound = glorot_bound(weight.shape[-2], weight.shape[-1])
             nn.init.uniform_(weight, -bound, bound, generator=generator)
 
     def forward(
@@ -63,6 +65,11 @@ class GATLayer(nn.Module):
         return attend(x, weights, graph, activation), None
 
 
+def glorot_bound(fan_in: int, fan_out: int) -> float:
+    """Returns the end of the interval that Glorot's uniform initialisation draws from."""
+    return float((6 / (fan_in + fan_out)) ** 0.5)
+
+
 def takes_plain(path: AttentionPath, device: torch.device) -> bool:
     """Tells whether a layer on this device takes the plain path."""
     return path == "plain" or (path == "auto" and not has_kernels(device))
@@ -72,23 +79,48 @@ class GAT(nn.Module):
     """Attention layers with ReLU between them and dropout on the input of each.
 
     The embedding ``h`` is the last layer's output before any activation (decision 0003).
+
+    Args:
+        in_dim: Width of the input.
+        channels: Width of one head, of each layer in turn.
+        heads: Number of heads of every layer.
+        drop: Dropout rate.
+        generator: Draws the initial weights.
     """
 
     def __init__(
         self,
         in_dim: int,
         *,
-        channels: int,
+        channels: Sequence[int],
         heads: int,
-        num_layers: int,
         drop: float,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
         self.drop = drop
-        self.out_dim = heads * channels
-        widths = [in_dim] + [self.out_dim] * (num_layers - 1)
-        self.layers = nn.ModuleList(GATLayer(width, channels, heads, generator) for width in widths)
+        widths = [in_dim] + [heads * width for width in channels[:-1]]
+        self.layers = nn.ModuleList(
+            GATLayer(width, out, heads, generator)
+            for width, out in zip(widths, channels, strict=True)
+        )
+
+    @property
+    def channels(self) -> list[int]:
+        """The width of one head, layer by layer."""
+        return [self.layer(depth).channels for depth in range(len(self.layers))]
+
+    @property
+    def out_dim(self) -> int:
+        """The width of ``h``."""
+        last = self.layer(-1)
+        return last.heads * last.channels
+
+    def layer(self, depth: int) -> GATLayer:
+        """Returns the layer at a depth, 0 being the one that sees the features."""
+        layer = self.layers[depth]
+        assert isinstance(layer, GATLayer)
+        return layer
 
     def forward(
         self,

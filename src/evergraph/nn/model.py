@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -91,20 +92,38 @@ class GrowingHead(nn.Module):
 
 
 class NodeClassifier(nn.Module):
-    """Encoder and growing head: logits are linear in the ReLU of the embedding."""
+    """Encoder and growing head: logits are linear in the ReLU of the embedding.
 
-    def __init__(self, config: ModelConfig, in_dim: int, generator: torch.Generator) -> None:
+    Args:
+        config: Shape and regularisation.
+        in_dim: Width of the features.
+        generator: Draws the initial weights.
+        channels: Width of one head per layer where surgery has changed it.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        in_dim: int,
+        generator: torch.Generator,
+        channels: Sequence[int] | None = None,
+    ) -> None:
         super().__init__()
         self.config = config
         self.encoder = GAT(
             in_dim,
-            channels=config.channels,
+            channels=channels or [config.channels] * config.num_layers,
             heads=config.heads,
-            num_layers=config.num_layers,
             drop=config.dropout,
             generator=generator,
         )
         self.head = GrowingHead(self.encoder.out_dim, config.head_init)
+
+    @property
+    def resized_channels(self) -> list[int] | None:
+        """The width of one head per layer, None as long as it is what the configuration says."""
+        channels = self.encoder.channels
+        return None if channels == [self.config.channels] * self.config.num_layers else channels
 
     def forward(
         self,
@@ -132,9 +151,16 @@ class NodeClassifier(nn.Module):
 
 
 def build_model(
-    config: ModelConfig, in_dim: int, num_classes: int, generator: torch.Generator
+    config: ModelConfig,
+    in_dim: int,
+    num_classes: int,
+    generator: torch.Generator,
+    channels: Sequence[int] | None = None,
 ) -> NodeClassifier:
-    """Makes a fresh network with a head of ``num_classes`` rows, on the CPU."""
-    model = NodeClassifier(config, in_dim, generator)
+    """Makes a fresh network with a head of ``num_classes`` rows, on the CPU.
+
+    ``channels`` is the width of one head per layer where it is not the configuration's.
+    """
+    model = NodeClassifier(config, in_dim, generator, channels)
     model.head.grow(num_classes, generator)
     return model

@@ -1,0 +1,226 @@
+r"""RCLG: reinforced continual learning for graphs (Rakaraddi et al., CIKM 2022).
+
+From the second task on, a controller proposes how many neurons each hidden layer gives up and
+gets. Each proposal makes a child of the network, trained with
+
+.. math::
+    L = \mathrm{CE}(\text{current}) + 0.5 \cdot \mathrm{MSE}(z_B, z_B^{stored})
+    + 0.5 \cdot \mathrm{CE}(B)
+
+where the squared distance covers the columns that existed when a node was kept. The reward is
+the accuracy on the task's validation nodes in percent − 1e-4 · entropy of the controller. The
+best child is kept and trained once more. Defaults are the paper's, but that children are trained
+for a fifth of the epochs before they are judged, and the buffer holds nodes, not batches.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from evergraph.errors import InputError
+from evergraph.events import Epoch
+from evergraph.memory import Random, ReplayBuffer
+from evergraph.methods.base import Method, MethodConfig
+from evergraph.methods.context import TaskContext
+from evergraph.methods.distillation import stored_logits_loss
+from evergraph.methods.rclg_controller import Controller, Proposal, Reinforce
+from evergraph.methods.replay import selection_pool
+from evergraph.nn.model import NodeClassifier
+from evergraph.nn.surgery import resize_layer
+from evergraph.rng import make_generator
+
+Count = Annotated[int, Field(ge=0)]
+
+
+class RCLGConfig(MethodConfig):
+    """Settings of RCLG.
+
+    Attributes:
+        buffer_size: |B|, the most nodes kept, drawn at random.
+        additions: How many neurons a layer may get; a neuron is a channel of every head.
+        deletions: How many neurons a layer may give up; one always stays.
+        controller_steps: Children per task.
+        child_epochs: Epochs of a child before it is judged; a fifth of the task's by default.
+        controller_lr: Learning rate of the controller's Adam.
+        baseline_decay: What the baseline of the rewards keeps of itself at every step.
+        entropy_weight: What the controller's entropy takes from the reward.
+        logit_weight: Weight of the squared distance to the stored logits.
+        label_weight: Weight of the cross-entropy on the buffer.
+    """
+
+    buffer_size: int = Field(default=100, ge=1)
+    additions: tuple[Count, ...] = Field(default=(9, 11, 15, 21, 29), min_length=1)
+    deletions: tuple[Count, ...] = Field(default=(1, 2, 5, 8, 9), min_length=1)
+    controller_steps: int = Field(default=4, ge=1)
+    child_epochs: Annotated[int, Field(ge=1)] | None = None
+    controller_lr: float = Field(default=3.5e-4, gt=0)
+    baseline_decay: float = Field(default=0.95, ge=0, lt=1)
+    entropy_weight: float = Field(default=1e-4, ge=0)
+    logit_weight: float = Field(default=0.5, ge=0)
+    label_weight: float = Field(default=0.5, ge=0)
+
+
+class RCLG(Method[RCLGConfig]):
+    """Searches each task's shape of the network by reinforcement, and replays."""
+
+    Config = RCLGConfig
+    summary = "a controller grows and shrinks the layers; replay of labels and logits"
+    paper = "Rakaraddi et al., Reinforced Continual Learning for Graphs"
+    year = 2022
+    needs = frozenset({"validation"})
+    static_step = True
+    buffer: ReplayBuffer
+
+    def __init__(self, config: RCLGConfig) -> None:
+        super().__init__(config)
+        self.buffer = ReplayBuffer(config.buffer_size)
+        self.logits: Tensor | None = None  # [b, k], rows aligned with the buffer's nodes
+        self.widths: Tensor | None = None  # [b], columns that existed when the node was kept
+        self.reinforce: Reinforce | None = None
+        self._report: dict[str, Any] = {}
+
+    def begin_task(self, ctx: TaskContext) -> None:
+        """Warm-starts the network; without validation nodes there is no reward."""
+        if ctx.view.validation.nodes.numel() == 0:
+            raise InputError(
+                "Expected validation nodes to reward the controller of RCLG with (got 0); set "
+                "validation_fraction, for example to 0.1."
+            )
+        super().begin_task(ctx)
+
+    def fit_task(self, ctx: TaskContext) -> Iterator[Epoch]:
+        """Chooses a child, except at the first task, then trains it for all epochs."""
+        self._report = {}
+        if len(self.buffer):
+            yield from self._search(ctx)
+        yield from ctx.descend(self)
+
+    def loss(self, ctx: TaskContext) -> Tensor:
+        """Adds the buffer's logits and labels to the cross-entropy of the current nodes."""
+        if self.logits is None or self.widths is None:
+            return ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
+        nodes, labels = self.buffer.nodes, self.buffer.labels
+        stored, widths = self.logits, self.widths
+        subset = ctx.subset(len(self.buffer))
+        if subset is not None:
+            nodes, labels = nodes[subset], labels[subset]
+            stored, widths = stored[subset], widths[subset]
+        logits = ctx.forward(torch.cat([ctx.batch.nodes, nodes]))
+        current, replayed = logits.tensor_split([ctx.batch.nodes.numel()])
+        return (
+            ctx.cross_entropy(current, ctx.batch.labels)
+            + self.config.logit_weight * stored_logits_loss(replayed, stored, widths)
+            + self.config.label_weight * ctx.cross_entropy(replayed, labels)
+        )
+
+    def end_task(self, ctx: TaskContext) -> None:
+        """Draws nodes of this task's classes and stores what the network says of them."""
+        if ctx.final:
+            return
+        with ctx.stage("selection"):
+            before = self.buffer.nodes.to(ctx.device)
+            self.buffer.update(selection_pool(ctx, self.buffer), Random())
+            self._store_logits(before, self.predict_logits(ctx)[self.buffer.nodes])
+
+    def _search(self, ctx: TaskContext) -> Iterator[Epoch]:
+        """Trains and judges children of the network; leaves the best one to the context."""
+        parent, training, steps = ctx.model, ctx.training, self.config.controller_steps
+        assert parent is not None
+        reinforce = self._prepare_controller(ctx, len(parent.encoder.layers))
+        epochs = self.config.child_epochs or max(1, training.epochs // 5)
+        children, rewards = [], []
+        for step in range(steps):
+            proposal = reinforce.controller(ctx.generator("controller", "cpu"))
+            child = self.make_child(parent, proposal, ctx.generator("surgery", "cpu"))
+            ctx.adopt_model(child)
+            ctx.training = training.model_copy(update={"epochs": epochs})
+            for event in ctx.descend(self):
+                done = step * epochs + event.epoch
+                yield replace(event, stage="search", epoch=done, num_epochs=steps * epochs)
+            ctx.training = training
+            rewards.append(self.reward(ctx, proposal))
+            reinforce.learn(proposal, rewards[-1])
+            if rewards[-1] > max(rewards[:-1], default=float("-inf")):
+                children = [child]  # the others need not stay in memory
+        ctx.adopt_model(children[0])
+        self._report = {"rewards": rewards, "channels": children[0].encoder.channels}
+
+    def make_child(
+        self, parent: NodeClassifier, proposal: Proposal, generator: torch.Generator
+    ) -> NodeClassifier:
+        """Copies the network and resizes its layers as proposed, first to last."""
+        child = copy.deepcopy(parent)
+        for depth, (addition, deletion) in enumerate(proposal.picks):
+            resize_layer(
+                child,
+                depth,
+                delete=self.config.deletions[deletion],
+                add=self.config.additions[addition],
+                generator=generator,
+            )
+        return child
+
+    def reward(self, ctx: TaskContext, proposal: Proposal) -> float:
+        """Judges the context's network: validation accuracy in percent, less some entropy."""
+        held = ctx.view.validation
+        right = self.predict_logits(ctx)[held.nodes].argmax(dim=1) == held.labels
+        accuracy = 100 * float(right.double().mean())
+        return accuracy - self.config.entropy_weight * proposal.entropy
+
+    def _prepare_controller(self, ctx: TaskContext, num_layers: int) -> Reinforce:
+        """Makes the controller at the first search; afterwards it is the same one."""
+        if self.reinforce is None:
+            self.reinforce = self._make_reinforce(num_layers, ctx.generator("controller", "cpu"))
+        return self.reinforce
+
+    def _make_reinforce(self, num_layers: int, generator: torch.Generator) -> Reinforce:
+        choices = (len(self.config.additions), len(self.config.deletions))
+        controller = Controller(num_layers, choices, generator)
+        return Reinforce(controller, self.config.controller_lr, self.config.baseline_decay)
+
+    def _store_logits(self, before: Tensor, shown: Tensor) -> None:
+        """Stores logits ``[b, k]`` of the buffer's new nodes; those of ``before`` stay."""
+        widths = torch.full_like(self.buffer.nodes, shown.shape[1])
+        if self.logits is not None and self.widths is not None:
+            same = self.buffer.nodes[:, None] == before
+            known, row = same.any(dim=1), same.int().argmax(dim=1)
+            old = functional.pad(self.logits, (0, shown.shape[1] - self.logits.shape[1]))
+            shown = torch.where(known[:, None], old[row], shown)
+            widths = torch.where(known, self.widths[row], widths)
+        self.logits, self.widths = shown, widths
+
+    def report(self) -> dict[str, Any]:
+        """Tells the children's rewards and the width of one head of each layer."""
+        return self._report
+
+    def memory_bytes(self) -> int:
+        """Counts the buffer, its logits and the controller with its Adam."""
+        kept = [t for t in (self.logits, self.widths) if t is not None]
+        total = super().memory_bytes() + sum(t.numel() * t.element_size() for t in kept)
+        return total + (self.reinforce.memory_bytes() if self.reinforce is not None else 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Adds the stored logits and the controller to the buffer's state."""
+        state = super().state_dict()
+        state["logits"], state["widths"] = self.logits, self.widths
+        state["reinforce"] = self.reinforce.state_dict() if self.reinforce is not None else None
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores what :meth:`state_dict` returned."""
+        super().load_state_dict(state)
+        self.logits, self.widths = state["logits"], state["widths"]
+        self.reinforce = None
+        if state["reinforce"] is not None:
+            # Its first weights are overwritten at once.
+            generator = make_generator(0, "restored")
+            self.reinforce = self._make_reinforce(state["reinforce"]["num_layers"], generator)
+            self.reinforce.load_state_dict(state["reinforce"])
