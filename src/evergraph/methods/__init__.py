@@ -10,7 +10,10 @@ from evergraph.methods.base import NEEDS, Method, MethodConfig
 from evergraph.methods.bounds import Finetune, Joint
 from evergraph.methods.context import TaskContext, TrainConfig
 from evergraph.methods.dslr import DSLR
+from evergraph.methods.ewc import EWC
+from evergraph.methods.mas import MAS
 from evergraph.methods.replay import Replay
+from evergraph.methods.twp import TWP
 from evergraph.validation import parse
 
 METHODS: dict[str, type[Method[Any]]] = {
@@ -18,6 +21,9 @@ METHODS: dict[str, type[Method[Any]]] = {
     "joint": Joint,
     "replay": Replay,
     "dslr": DSLR,
+    "ewc": EWC,
+    "mas": MAS,
+    "twp": TWP,
 }
 
 
