@@ -8,7 +8,7 @@ with :math:`I^{loss} = (\partial CE / \partial \theta)^2`, CE being the mean ove
 training nodes, and :math:`I^{topo} = (\partial \lVert e \rVert^2 / \partial \theta)^2`, ``e``
 being the attention of all layers, heads and edges after the softmax. The last term is the
 gradient norm of every step's cross-entropy and is itself differentiated, hence the plain
-network path. λ_l = λ_t = 1e4 and β = 0.01 as in the paper.
+network path. λ_l = λ_t = 1e4 and β = 0.01 are the settings the method is usually run with.
 
 Where training samples neighbourhoods, ``∂CE/∂θ`` is averaged and ``∂‖e‖²/∂θ`` added up over
 batches of training nodes before either is squared.
