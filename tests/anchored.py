@@ -67,7 +67,7 @@ def assert_same(found: dict[str, Tensor], expected: dict[str, Tensor], **toleran
     """Compares parameter by parameter, to float32 of the largest entry unless told."""
     assert found.keys() == expected.keys()
     for name, value in expected.items():
-        top = float(value.abs().max())
+        top = value.detach().abs().max().item()
         allowed = tolerance or {"rtol": 1e-4, "atol": 1e-5 * top}
         torch.testing.assert_close(found[name], value, **allowed, msg=lambda m, n=name: f"{n}: {m}")
 

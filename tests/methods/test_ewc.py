@@ -186,7 +186,7 @@ def test_lambda_zero_is_finetuning_and_a_large_one_holds(make_graph):
     drifts = []
     for learner in (zero, held):
         anchor, fisher = learner.method.anchors[0]
-        now = dict(learner.model.named_parameters())
+        now = {n: p.detach() for n, p in learner.model.named_parameters()}
         drifts.append(
             sum(float((f * (now[n][: len(f)] - anchor[n]) ** 2).sum()) for n, f in fisher.items())
         )
