@@ -63,7 +63,7 @@ def numeric_gradient(ctx, method, value, index, eps=1e-6):
     for step in (eps, -eps):
         with torch.no_grad():
             value.view(-1)[index] += step
-        ends.append(float(method.loss(ctx)))
+        ends.append(method.loss(ctx).item())
         with torch.no_grad():
             value.view(-1)[index] -= step
     return (ends[0] - ends[1]) / (2 * eps)
@@ -89,7 +89,7 @@ def test_beta_adds_the_norm_of_the_gradient_and_changes_the_direction(make_graph
     without, within = (torch.autograd.grad(loss, values, retain_graph=True) for loss in losses)
     norm = sum(float(grad.abs().sum()) for grad in without)
     assert norm > 0
-    assert float(losses[1] - losses[0]) == pytest.approx(0.25 * norm, rel=1e-9)
+    assert (losses[1] - losses[0]).item() == pytest.approx(0.25 * norm, rel=1e-9)
     flat, bent = (torch.cat([g.flatten() for g in grads]) for grads in (without, within))
     # A detached norm would leave the gradient as it was.
     assert float((bent - flat).norm()) > 0.01 * float(flat.norm())
@@ -113,7 +113,7 @@ def test_loss_adds_a_penalty_for_every_earlier_task(make_graph):
         for here, importance in expected
         for n, p in ctx.model.named_parameters()
     )
-    assert float(away) > 1e-3
+    assert away.item() > 1e-3
     torch.testing.assert_close(method.loss(ctx), ce + away, rtol=1e-4, atol=0)
     method.penalty(ctx).backward()
     assert ctx.model.head.weight.grad[:4].abs().max() > 0

@@ -8,7 +8,9 @@ with :math:`I^{loss} = (\partial CE / \partial \theta)^2`, CE being the mean ove
 training nodes, and :math:`I^{topo} = (\partial \lVert e \rVert^2 / \partial \theta)^2`, ``e``
 being the attention of all layers, heads and edges after the softmax. The last term is the
 gradient norm of every step's cross-entropy and is itself differentiated, hence the plain
-network path. λ_l = λ_t = 1e4 and β = 0.01 are the settings the method is usually run with.
+network path. λ_l = λ_t = 1e4 and β = 0.01 are the settings the method is usually run with,
+mostly by code that detaches the last term. With its gradient, β = 0.01 can drive the network to
+a constant answer, where that norm is small (it does on Cora; 0.001 does not): β needs tuning.
 
 Where training samples neighbourhoods, ``∂CE/∂θ`` is averaged and ``∂‖e‖²/∂θ`` added up over
 batches of training nodes before either is squared.
