@@ -10,9 +10,12 @@ from evergraph.methods.base import NEEDS, Method, MethodConfig
 from evergraph.methods.bounds import Finetune, Joint
 from evergraph.methods.context import TaskContext, TrainConfig
 from evergraph.methods.dslr import DSLR
+from evergraph.methods.ewc import EWC
 from evergraph.methods.lwf import LwF
+from evergraph.methods.mas import MAS
 from evergraph.methods.rclg import RCLG
 from evergraph.methods.replay import Replay
+from evergraph.methods.twp import TWP
 from evergraph.validation import parse
 
 METHODS: dict[str, type[Method[Any]]] = {
@@ -22,6 +25,9 @@ METHODS: dict[str, type[Method[Any]]] = {
     "dslr": DSLR,
     "lwf": LwF,
     "rclg": RCLG,
+    "ewc": EWC,
+    "mas": MAS,
+    "twp": TWP,
 }
 
 

@@ -1,0 +1,114 @@
+"""Learning near anchors: what EWC, MAS and TWP share around their importances.
+
+Importances are taken without dropout, on the whole graph. Where a run trains on sampled
+neighbourhoods because the whole graph does not fit, gradients on it would not fit either:
+there they are taken on such neighbourhoods too, batch by batch.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from evergraph.methods.base import Method, MethodConfig
+from evergraph.methods.context import TaskContext
+from evergraph.methods.penalties import Parameters, bytes_of, quadratic_penalty, snapshot
+from evergraph.nn.model import NodeClassifier, Output
+from evergraph.stream.features import take_rows
+
+ConfigT = TypeVar("ConfigT", bound=MethodConfig)
+
+
+class Anchor(NamedTuple):
+    """Where a task left the network, and how much each parameter mattered to it."""
+
+    parameters: Parameters  # θ*
+    importance: Parameters
+
+
+class AnchoredMethod(Method[ConfigT]):
+    """Holds parameters near their anchors, each by its importance."""
+
+    static_step = True
+
+    def __init__(self, config: ConfigT) -> None:
+        super().__init__(config)
+        self.anchors: list[Anchor] = []
+
+    @abstractmethod
+    def importance(self, ctx: TaskContext) -> Parameters:
+        """Measures how much each parameter matters to the task just learned."""
+
+    def penalty(self, ctx: TaskContext) -> Tensor:
+        r"""Adds up :math:`\sum_i I_i (\theta_i - \theta^*_i)^2` over all anchors."""
+        model = prepared(ctx)
+        total = next(model.parameters()).new_zeros(())
+        for anchor in self.anchors:
+            total = total + quadratic_penalty(model, anchor.importance, anchor.parameters)
+        return total
+
+    def end_task(self, ctx: TaskContext) -> None:
+        """Anchors the network here, unless no task follows."""
+        if ctx.final:
+            return
+        with ctx.stage("importance"):
+            self.keep(Anchor(snapshot(prepared(ctx)), self.importance(ctx)))
+
+    def keep(self, anchor: Anchor) -> None:
+        """Stores a task's anchor beside the earlier ones."""
+        self.anchors.append(anchor)
+
+    def memory_bytes(self) -> int:
+        """Counts all anchors and importances."""
+        return super().memory_bytes() + sum(bytes_of(*anchor) for anchor in self.anchors)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the anchors with their importances."""
+        return {**super().state_dict(), "anchors": [anchor._asdict() for anchor in self.anchors]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores what :meth:`state_dict` returned."""
+        super().load_state_dict(state)
+        self.anchors = [
+            Anchor(dict(anchor["parameters"]), dict(anchor["importance"]))
+            for anchor in state["anchors"]
+        ]
+
+
+def prepared(ctx: TaskContext) -> NodeClassifier:
+    """Returns the task's network."""
+    assert ctx.model is not None
+    return ctx.model
+
+
+def gradients(outputs: Tensor, model: nn.Module, weights: Tensor | None = None) -> Parameters:
+    """Differentiates outputs, added up with the weights, by every parameter; zero where unused.
+
+    What was computed is kept, so that it can be differentiated again.
+    """
+    names, values = zip(*model.named_parameters(), strict=True)
+    grads = torch.autograd.grad(
+        outputs, values, weights, retain_graph=True, allow_unused=True, materialize_grads=True
+    )
+    return dict(zip(names, grads, strict=True))
+
+
+def evaluated_parts(ctx: TaskContext, nodes: Tensor) -> Iterator[tuple[Tensor, Output]]:
+    """Runs the network on nodes without dropout, recording for gradients.
+
+    Yields rows of ``nodes`` with their output: all at once on the whole graph, or batches on
+    sampled neighbourhoods where training samples them.
+    """
+    model = prepared(ctx).eval()
+    rows = torch.arange(nodes.numel(), device=nodes.device)
+    if ctx.batch_size is None:
+        yield rows, ctx.run(nodes)
+        return
+    for batch in torch.split(rows, ctx.batch_size):
+        block = ctx.sample(nodes[batch], ctx.adjacency)
+        features = take_rows(ctx.view.features, block.nodes)
+        yield batch, model(features, block.adjacency, block.rows, None, ctx.plain)

@@ -1,0 +1,75 @@
+r"""MAS: memory aware synapses (Aljundi et al., ECCV 2018).
+
+.. math::
+    CE + \lambda \sum_i \Omega_i (\theta_i - \theta^*_i)^2, \quad
+    \Omega_i = \sum_s \operatorname{mean}_x
+    \left| \frac{\partial \lVert f(x) \rVert^2}{\partial \theta_i} \right|
+
+with ``f`` the logits over all classes seen and ``θ*`` the parameters after the last task alone.
+No label is read. The gradient of every node costs a backward pass, so that above 256 training
+nodes of a task a sample of 256 stands for all. λ = 1 is ours: the lower end of the grid of 1 to
+1e4, since squared norms of logits have large gradients.
+"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from evergraph.methods.anchors import Anchor, AnchoredMethod, evaluated_parts, gradients, prepared
+from evergraph.methods.base import MethodConfig
+from evergraph.methods.context import TaskContext
+from evergraph.methods.penalties import Parameters, add_importance, zeros_like
+
+
+class MASConfig(MethodConfig):
+    """Settings of MAS.
+
+    Attributes:
+        lam: λ, weight of the penalty.
+        num_nodes: The most training nodes of a task that its importance is averaged over.
+    """
+
+    lam: float = Field(default=1.0, ge=0)
+    num_nodes: int = Field(default=256, ge=1)
+
+
+class MAS(AnchoredMethod[MASConfig]):
+    """Holds the parameters that the network's answers are sensitive to."""
+
+    Config = MASConfig
+    summary = "holds parameters by how much the logits of earlier tasks' nodes depend on them"
+    paper = "Aljundi et al., Memory Aware Synapses: Learning what (not) to forget"
+    year = 2018
+
+    def loss(self, ctx: TaskContext) -> Tensor:
+        """Cross-entropy on the current nodes, plus the penalty."""
+        current = ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
+        return current + self.config.lam * self.penalty(ctx)
+
+    def importance(self, ctx: TaskContext) -> Parameters:
+        """Averages the absolute gradient of the squared norm of the logits over nodes."""
+        model, nodes = prepared(ctx), self._nodes(ctx)
+        omega = zeros_like(model)
+        for _, output in evaluated_parts(ctx, nodes):
+            for norm in output.logits.square().sum(dim=1):
+                for name, grad in gradients(norm, model).items():
+                    omega[name] += grad.abs() / nodes.numel()
+        return omega
+
+    def keep(self, anchor: Anchor) -> None:
+        """Moves the one anchor here; importances of all tasks add up."""
+        total = anchor.importance
+        for earlier in self.anchors:
+            total = add_importance(earlier.importance, total)
+        self.anchors = [Anchor(anchor.parameters, total)]
+
+    def _nodes(self, ctx: TaskContext) -> Tensor:
+        """Returns the task's training nodes, or a sample of them where there are many."""
+        nodes = ctx.view.train_nodes
+        if nodes.numel() <= self.config.num_nodes:
+            return nodes
+        order = torch.randperm(nodes.numel(), generator=ctx.generator("importance", "cpu"))
+        rows = torch.sort(order[: self.config.num_nodes]).values
+        return nodes[rows.to(nodes.device)]

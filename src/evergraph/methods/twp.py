@@ -1,0 +1,90 @@
+r"""TWP: topology-aware weight preserving (Liu et al., AAAI 2021).
+
+.. math::
+    CE + \sum_s \sum_i (\lambda_l I^{loss}_{s,i} + \lambda_t I^{topo}_{s,i})
+    (\theta_i - \theta^*_{s,i})^2 + \beta \lVert \nabla_\theta CE \rVert_1
+
+with :math:`I^{loss} = (\partial CE / \partial \theta)^2`, CE being the mean over the task's
+training nodes, and :math:`I^{topo} = (\partial \lVert e \rVert^2 / \partial \theta)^2`, ``e``
+being the attention of all layers, heads and edges after the softmax. The last term is the
+gradient norm of every step's cross-entropy and is itself differentiated, hence the plain
+network path. λ_l = λ_t = 1e4 and β = 0.01 are the settings the method is usually run with,
+mostly by code that detaches the last term. With its gradient, β = 0.01 can drive the network to
+a constant answer, where that norm is small (it does on Cora; 0.001 does not): β needs tuning.
+
+Where training samples neighbourhoods, ``∂CE/∂θ`` is averaged and ``∂‖e‖²/∂θ`` added up over
+batches of training nodes before either is squared.
+"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from evergraph.methods.anchors import AnchoredMethod, evaluated_parts, gradients, prepared
+from evergraph.methods.base import MethodConfig
+from evergraph.methods.context import TaskContext
+from evergraph.methods.penalties import Parameters, zeros_like
+
+
+class TWPConfig(MethodConfig):
+    """Settings of TWP.
+
+    Attributes:
+        lam_loss: λ_l, weight of what the loss is sensitive to.
+        lam_topology: λ_t, weight of what the attention is sensitive to.
+        beta: β, weight of the gradient's L1 norm.
+    """
+
+    lam_loss: float = Field(default=1e4, ge=0)
+    lam_topology: float = Field(default=1e4, ge=0)
+    beta: float = Field(default=0.01, ge=0)
+
+
+class TWP(AnchoredMethod[TWPConfig]):
+    """Holds the parameters that earlier tasks' loss and attention are sensitive to."""
+
+    Config = TWPConfig
+    summary = "holds parameters by what the loss and the attention of earlier tasks depend on"
+    paper = "Liu et al., Overcoming Catastrophic Forgetting in Graph Neural Networks"
+    year = 2021
+    needs = frozenset({"attention", "double_backward"})
+
+    def loss(self, ctx: TaskContext) -> Tensor:
+        """Cross-entropy on the current nodes, plus the penalty and the norm of its gradient."""
+        current = ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
+        loss = current + self.penalty(ctx)
+        if self.config.beta:
+            loss = loss + self.config.beta * gradient_norm(current, prepared(ctx))
+        return loss
+
+    def importance(self, ctx: TaskContext) -> Parameters:
+        """Weighs both importances into one: only their weighted sum is ever used."""
+        by_loss, by_topology = self.importances(ctx)
+        return {
+            name: self.config.lam_loss * value + self.config.lam_topology * by_topology[name]
+            for name, value in by_loss.items()
+        }
+
+    def importances(self, ctx: TaskContext) -> tuple[Parameters, Parameters]:
+        """Computes I_loss and I_topo, each from a gradient of its own."""
+        model, nodes, labels = prepared(ctx), ctx.view.train_nodes, ctx.view.train_labels
+        by_loss, by_topology = zeros_like(model), zeros_like(model)
+        for rows, output in evaluated_parts(ctx, nodes):
+            share = rows.numel() / nodes.numel()
+            loss = share * ctx.cross_entropy(output.logits, labels[rows])
+            e = torch.cat([attention.flatten() for attention in output.attention])
+            for total, value in ((by_loss, loss), (by_topology, e.square().sum())):
+                for name, grad in gradients(value, model).items():
+                    total[name] += grad
+        for total in (by_loss, by_topology):
+            for grad in total.values():
+                grad.square_()
+        return by_loss, by_topology
+
+
+def gradient_norm(loss: Tensor, model: nn.Module) -> Tensor:
+    """Computes the L1 norm of a loss's gradient, itself differentiable."""
+    grads = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+    return torch.stack([grad.abs().sum() for grad in grads]).sum()
