@@ -9,6 +9,7 @@ from evergraph.errors import unknown_name
 from evergraph.methods.base import NEEDS, Method, MethodConfig
 from evergraph.methods.bounds import Finetune, Joint
 from evergraph.methods.context import TaskContext, TrainConfig
+from evergraph.methods.continual_gnn import ContinualGNN
 from evergraph.methods.dslr import DSLR
 from evergraph.methods.replay import Replay
 from evergraph.validation import parse
@@ -18,6 +19,7 @@ METHODS: dict[str, type[Method[Any]]] = {
     "joint": Joint,
     "replay": Replay,
     "dslr": DSLR,
+    "continual-gnn": ContinualGNN,
 }
 
 
