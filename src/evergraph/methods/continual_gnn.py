@@ -175,7 +175,8 @@ def logit_change(ctx: TaskContext, num_old: int) -> Tensor:
     assert ctx.model is not None
     graph = ctx.adjacency
     change = torch.zeros(graph.num_nodes, device=graph.device)
-    touched = may_change(graph, num_old, ctx.model_config.num_layers - 1)
+    hops = ctx.model_config.num_layers - 1 + ctx.model.encoder.reads_degrees
+    touched = may_change(graph, num_old, hops)
     with torch.no_grad():
         now = ctx.forward()[:num_old]
         features = prefix_rows(ctx.view.features, num_old)

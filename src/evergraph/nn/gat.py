@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -73,6 +75,9 @@ class GAT(nn.Module):
 
     The embedding ``h`` is the last layer's output before any activation (decision 0003).
     """
+
+    has_attention: ClassVar[bool] = True
+    reads_degrees: ClassVar[bool] = False  # see PropagationStack
 
     def __init__(
         self,
