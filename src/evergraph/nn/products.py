@@ -23,6 +23,8 @@ class SparseMatrix:
 
     def times(self, dense: Tensor) -> Tensor:
         """Multiplies from the left, in a fixed order of summation."""
+        if self.values.numel() == 0:
+            return dense.new_zeros(self.pattern.num_rows, dense.shape[1])
         if dense.is_cuda:
             # cuSPARSE adds up in an order that changes from run to run.
             return functional.embedding_bag(
