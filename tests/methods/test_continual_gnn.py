@@ -129,6 +129,16 @@ def test_logit_change_is_zero_outside_and_not_inside_reach(make_graph, sparse, b
     torch.testing.assert_close(change[:num_old], exact)
 
 
+def test_logit_change_is_not_fooled_by_rounding(make_graph, monkeypatch):
+    stream = stream_of(make_graph, average_degree=2.0)
+    num_old = stream.tasks[0].num_nodes
+    ctx = context(stream, 1, old_model(stream).eval())
+    exact = ctx.forward()
+    monkeypatch.setattr(ctx, "forward", lambda: exact + 1e-6)
+    change = logit_change(ctx, num_old)[:num_old]
+    assert torch.equal(change > 0, may_change(ctx.adjacency, num_old, 1))
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize(("share", "steps"), [(0.8, 2), (0.5, 2), (0.8, 0), (1.0, 1)])
 def test_detection_equals_a_slow_one(make_graph, sparse, share, steps):
