@@ -202,6 +202,38 @@ def test_check_needs_returns_what_is_known():
     assert check_needs(make_method("joint")) == {"old_labels"}
 
 
+class Attentive(Finetune):
+    needs = frozenset({"attention"})
+
+
+@pytest.mark.parametrize("backbone", ["gcn", "sage"])
+def test_train_refuses_a_backbone_without_the_attention_that_a_method_needs(make_graph, backbone):
+    stream, model = stream_of(make_graph), MODEL.model_copy(update={"backbone": backbone})
+    with pytest.raises(InputError) as caught:
+        next(train(Learner(Attentive(FinetuneConfig())), stream, model, TRAINING, seed=0))
+    assert str(caught.value) == (
+        "Expected 'backbone' to be 'gat' for Attentive, which needs attention "
+        f"(got '{backbone}'); change it or the method."
+    )
+
+
+@pytest.mark.parametrize("backbone", ["gat", "gcn", "sage"])
+def test_train_lets_a_method_do_without_attention_if_it_says_so(make_graph, backbone):
+    shown = []
+
+    class Easy(Attentive):
+        attention_optional = True
+
+        def loss(self, ctx):
+            logits, attention = ctx.forward(ctx.batch.nodes, attention=True)
+            shown.append(len(attention))
+            return ctx.cross_entropy(logits, ctx.batch.labels)
+
+    model = MODEL.model_copy(update={"backbone": backbone})
+    list(train(Learner(Easy(FinetuneConfig())), stream_of(make_graph), model, TRAINING, seed=0))
+    assert set(shown) == {2 if backbone == "gat" else 0}
+
+
 # Continuing.
 
 

@@ -35,20 +35,30 @@ def stream_of(make_graph, num_classes=6, per_task=2, **kwargs) -> TaskStream:
     return TaskStream(make_graph(num_nodes=60, num_classes=num_classes, **kwargs), protocol)
 
 
-def tasks(learner: Learner, stream: TaskStream, seed: int = 0, training: TrainConfig = TRAINING):
+def tasks(
+    learner: Learner,
+    stream: TaskStream,
+    seed: int = 0,
+    training: TrainConfig = TRAINING,
+    model: ModelConfig = MODEL,
+):
     """Yields after each task."""
-    for event in train(learner, stream, MODEL, training, seed=seed):
+    for event in train(learner, stream, model, training, seed=seed):
         if isinstance(event, TaskDone):
             yield event
 
 
 def logits(
-    name: str, stream: TaskStream, seed: int = 0, training: TrainConfig = TRAINING
+    name: str,
+    stream: TaskStream,
+    seed: int = 0,
+    training: TrainConfig = TRAINING,
+    model: ModelConfig = MODEL,
 ) -> list[torch.Tensor]:
     learner = Learner(small(name))
     return [
         learner.method.predict_logits(learner.context).clone()
-        for _ in tasks(learner, stream, seed, training)
+        for _ in tasks(learner, stream, seed, training, model)
     ]
 
 
@@ -138,6 +148,30 @@ def test_method_learns_from_sampled_neighbourhoods(make_graph, name, sparse):
     whole = logits(name, stream)
     assert [a.shape for a in first] == [a.shape for a in whole]
     assert not torch.equal(first[-1], whole[-1])
+
+
+@pytest.mark.parametrize("batch_size", ["full", 4])
+@pytest.mark.parametrize("backbone", ["gcn", "sage"])
+def test_method_learns_on_every_backbone_or_says_why_not(
+    make_graph, name, backbone, batch_size, tmp_path
+):
+    stream, cls = stream_of(make_graph, sparse=True), METHODS[name]
+    model = MODEL.model_copy(update={"backbone": backbone})
+    training = TRAINING.model_copy(update={"batch_size": batch_size, "fanout": 2})
+    unable = cls.backbones is not None and backbone not in cls.backbones
+    if unable or ("attention" in cls.needs and not cls.attention_optional):
+        with pytest.raises(InputError, match=f"Expected 'backbone'.*got '{backbone}'"):
+            logits(name, stream, training=training, model=model)
+        return
+    whole = logits(name, stream, training=training, model=model)
+    assert all(shown.isfinite().all() for shown in whole)
+    assert not torch.equal(whole[-1], logits(name, stream, training=training)[-1])
+    first, second = Learner(small(name)), Learner(small(name))
+    next(tasks(first, stream, training=training, model=model))
+    save_checkpoint(tmp_path / "checkpoint", first, [])
+    load_checkpoint(tmp_path / "checkpoint", second, model, "cpu")
+    for event in tasks(second, stream, training=training, model=model):
+        assert torch.equal(second.method.predict_logits(second.context), whole[event.task])
 
 
 def test_method_does_not_draw_from_global_randomness(make_graph, name):

@@ -6,9 +6,11 @@ import pytest
 import torch
 from torch.nn import functional
 
-from evergraph.nn import GrowingHead, ModelConfig, build_model
+from evergraph.errors import InputError
+from evergraph.nn import ENCODERS, GrowingHead, ModelConfig, build_model
 from evergraph.nn.ops import dropout
 from evergraph.stream import Adjacency
+from evergraph.validation import parse
 
 SMALL = ModelConfig(channels=4, heads=2, dropout=0.5)
 
@@ -116,6 +118,27 @@ def test_build_model_has_the_paper_shape_by_default():
     shapes = [tuple(layer.weight.shape) for layer in model.encoder.layers]
     assert shapes == [(11, 256), (256, 256)]
     assert model.head.weight.shape == (2, 256)
+
+
+@pytest.mark.parametrize("backbone", ["gcn", "sage"])
+def test_backbone_changes_the_encoder_alone(data, backbone):
+    x, graph = data
+    config = SMALL.model_copy(update={"backbone": backbone})
+    model = build_model(config, x.shape[1], 3, seeded())
+    assert type(model.encoder) is ENCODERS[backbone]
+    assert model.head.weight.shape == (3, 8)
+    output = model(x, graph)
+    assert (output.h < 0).any()  # h comes before the ReLU
+    torch.testing.assert_close(output.logits, model.head(functional.relu(output.h)))
+    assert output.attention == model(x, graph, plain=True).attention == []
+
+
+def test_unknown_backbone_is_refused_in_one_sentence():
+    with pytest.raises(InputError) as caught:
+        parse(ModelConfig, {"backbone": "gin"})
+    assert str(caught.value) == (
+        "Expected 'backbone' to be 'gat' or 'gcn' or 'sage' (got 'gin'); change its value."
+    )
 
 
 def test_logits_are_linear_in_relu_of_embedding(data):

@@ -67,12 +67,15 @@ def test_sample_block_by_hand():
     }
     assert pairs == {(2, 0), (3, 0)}
     assert not block.adjacency.symmetric
+    assert block.adjacency.whole_degree.tolist() == [2, 0, 6, 2]
 
 
-@pytest.mark.parametrize("path", ["plain", "fused"])
+@pytest.mark.parametrize(
+    ("backbone", "path"), [("gat", "plain"), ("gat", "fused"), ("gcn", "auto"), ("sage", "auto")]
+)
 @given(graphs, st.integers(0, 99))
-def test_block_without_omissions_gives_what_the_whole_graph_gives(path, graph, seed):
-    config = ModelConfig(channels=3, heads=2, dropout=0.0, attention=path)
+def test_block_without_omissions_gives_what_the_whole_graph_gives(backbone, path, graph, seed):
+    config = ModelConfig(backbone=backbone, channels=3, heads=2, dropout=0.0, attention=path)
     model = build_model(config, 4, 3, seeded(seed))
     x = torch.randn(graph.num_nodes, 4, generator=seeded(seed + 1))
     wanted = torch.randint(graph.num_nodes, (3,), generator=seeded(seed + 2))

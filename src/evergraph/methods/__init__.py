@@ -9,6 +9,7 @@ from evergraph.errors import unknown_name
 from evergraph.methods.base import NEEDS, Method, MethodConfig
 from evergraph.methods.bounds import Finetune, Joint
 from evergraph.methods.context import TaskContext, TrainConfig
+from evergraph.methods.continual_gnn import ContinualGNN
 from evergraph.methods.dslr import DSLR
 from evergraph.methods.ewc import EWC
 from evergraph.methods.lwf import LwF
@@ -28,6 +29,7 @@ METHODS: dict[str, type[Method[Any]]] = {
     "ewc": EWC,
     "mas": MAS,
     "twp": TWP,
+    "continual-gnn": ContinualGNN,
 }
 
 

@@ -39,8 +39,11 @@ class Method(ABC, Generic[ConfigT]):
         year: When.
         needs: What it must be granted beyond the view; see :data:`NEEDS`.
         buffer: What it keeps of earlier tasks, or None.
+        backbones: The encoders it can work with, None for all.
         static_step: Whether ``loss`` and ``after_backward`` launch the same work at every step
             of a task and never read a value back, so that CUDA may record them once.
+        attention_optional: Whether it can do without attention, if it needs it, on a backbone
+            that has none; ``ctx.forward(attention=True)`` then returns an empty list.
     """
 
     Config: ClassVar[type[MethodConfig]]
@@ -49,6 +52,8 @@ class Method(ABC, Generic[ConfigT]):
     year: ClassVar[int]
     needs: ClassVar[frozenset[str]] = frozenset()
     static_step: ClassVar[bool] = False
+    backbones: ClassVar[frozenset[str] | None] = None
+    attention_optional: ClassVar[bool] = False
     buffer: ReplayBuffer | None = None
 
     def __init__(self, config: ConfigT) -> None:

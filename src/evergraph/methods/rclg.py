@@ -75,6 +75,7 @@ class RCLG(Method[RCLGConfig]):
     summary = "a controller grows and shrinks the layers; replay of labels and logits"
     paper = "Rakaraddi et al., Reinforced Continual Learning for Graphs"
     year = 2022
+    backbones = frozenset({"gat"})  # whose layers surgery can resize
     needs = frozenset({"validation"})
     static_step = True
     buffer: ReplayBuffer

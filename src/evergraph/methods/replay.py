@@ -17,22 +17,37 @@ from evergraph.stream.tasks import LabelledNodes
 Beta = Annotated[float, Field(ge=0, le=1)] | Literal["share", "none"]
 
 
-class ReplayConfig(MethodConfig):
-    """Settings of every method that replays nodes.
+class BufferConfig(MethodConfig):
+    """Settings of every method that keeps nodes.
 
     Attributes:
         buffer_size: |B|, the most nodes kept.
         selector: Which nodes are kept.
         r: Radius of the selectors that have one, relative to the mean distance.
+    """
+
+    buffer_size: int = Field(default=100, ge=1)
+    selector: str = "random"
+    r: float = Field(default=0.3, ge=0)
+
+    @field_validator("selector")
+    @classmethod
+    def _known_selector(cls, name: str) -> str:
+        if name not in SELECTORS:
+            raise unknown_name("selector", name, SELECTORS)
+        return name
+
+
+class ReplayConfig(BufferConfig):
+    """Settings of every method that replays nodes under a weight.
+
+    Attributes:
         beta: β, weight of the current nodes; ``share`` is ER-GNN's |B| / (|B| + |D|), ``none``
             averages over both sets at once.
         replay_weights: ``balanced`` lets every class of the buffer weigh the same,
             ``none`` every node (decision 0005).
     """
 
-    buffer_size: int = Field(default=100, ge=1)
-    selector: str = "random"
-    r: float = Field(default=0.3, ge=0)
     beta: Beta = 0.1
     replay_weights: Literal["none", "balanced"] = "none"
 
@@ -45,26 +60,43 @@ class ReplayConfig(MethodConfig):
             )
         return self
 
-    @field_validator("selector")
-    @classmethod
-    def _known_selector(cls, name: str) -> str:
-        if name not in SELECTORS:
-            raise unknown_name("selector", name, SELECTORS)
-        return name
 
-
+BufferT = TypeVar("BufferT", bound=BufferConfig)
 ConfigT = TypeVar("ConfigT", bound=ReplayConfig)
 
 
-class ReplayBase(Method[ConfigT]):
-    """What methods with a buffer of nodes share: the loss and the selection."""
+class BufferBase(Method[BufferT]):
+    """What methods with a buffer of nodes share: the selection."""
 
     buffer: ReplayBuffer
+
+    def __init__(self, config: BufferT) -> None:
+        super().__init__(config)
+        self.buffer = ReplayBuffer(config.buffer_size)
+
+    def end_task(self, ctx: TaskContext) -> None:
+        """Selects the nodes of this task's classes, unless no task follows."""
+        if ctx.final:
+            return
+        with ctx.stage("selection"):
+            self.buffer.update(self._pool(ctx), make_selector(self.config.selector, self.config.r))
+
+    def replayed(self) -> LabelledNodes:
+        """Returns the kept nodes with their labels."""
+        return LabelledNodes(self.buffer.nodes, self.buffer.labels)
+
+    def _pool(self, ctx: TaskContext) -> SelectionPool:
+        """Gathers what may be kept."""
+        return selection_pool(ctx, self.buffer)
+
+
+class ReplayBase(BufferBase[ConfigT]):
+    """What methods share that weigh current and kept nodes: the loss."""
+
     static_step = True
 
     def __init__(self, config: ConfigT) -> None:
         super().__init__(config)
-        self.buffer = ReplayBuffer(config.buffer_size)
         self._weight: Tensor | None = None
 
     def begin_task(self, ctx: TaskContext) -> None:
@@ -93,17 +125,6 @@ class ReplayBase(Method[ConfigT]):
         replayed = ctx.cross_entropy(logits[num_current:], kept.labels, weight)
         return beta * current + (1 - beta) * replayed
 
-    def end_task(self, ctx: TaskContext) -> None:
-        """Selects the nodes of this task's classes, unless no task follows."""
-        if ctx.final:
-            return
-        with ctx.stage("selection"):
-            self.buffer.update(self._pool(ctx), make_selector(self.config.selector, self.config.r))
-
-    def replayed(self) -> LabelledNodes:
-        """Returns the kept nodes with their labels."""
-        return LabelledNodes(self.buffer.nodes, self.buffer.labels)
-
     def beta(self, ctx: TaskContext) -> float:
         """Returns β as a number; when it is not used, the share of current nodes."""
         kept, current = len(self.buffer), ctx.view.train_nodes.numel()
@@ -112,10 +133,6 @@ class ReplayBase(Method[ConfigT]):
         if self.config.beta == "none":
             return current / (kept + current)
         return float(self.config.beta)
-
-    def _pool(self, ctx: TaskContext) -> SelectionPool:
-        """Gathers what may be kept."""
-        return selection_pool(ctx, self.buffer)
 
 
 def selection_pool(ctx: TaskContext, buffer: ReplayBuffer) -> SelectionPool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -87,6 +88,9 @@ class GAT(nn.Module):
         drop: Dropout rate.
         generator: Draws the initial weights.
     """
+
+    has_attention: ClassVar[bool] = True
+    reads_degrees: ClassVar[bool] = False  # see PropagationStack
 
     def __init__(
         self,

@@ -12,21 +12,26 @@ from torch.nn import functional
 
 from evergraph.nn.attention import AttentionPath
 from evergraph.nn.gat import GAT
+from evergraph.nn.gcn import GCN
 from evergraph.nn.ops import relu_dropout
+from evergraph.nn.sage import SAGE
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.features import Features
 from evergraph.validation import Config
 
 HeadInit = Literal["uniform", "default"]
+Backbone = Literal["gat", "gcn", "sage"]
+Encoder = GAT | GCN | SAGE
+ENCODERS: dict[Backbone, type[Encoder]] = {"gat": GAT, "gcn": GCN, "sage": SAGE}
 
 
 class ModelConfig(Config):
     """Shape and regularisation of the network.
 
     Attributes:
-        backbone: Kind of encoder.
+        backbone: Kind of encoder: ``gat``, ``gcn`` or ``sage``.
         channels: Width of one attention head.
-        heads: Attention heads per layer.
+        heads: Attention heads per layer; without attention a layer is as wide as all of them.
         num_layers: Depth of the encoder.
         dropout: Rate on the input of every layer and of the head.
         head_init: New head rows: ``uniform`` draws weights from U[0, 1) as the authors' code
@@ -35,7 +40,7 @@ class ModelConfig(Config):
             the kernels wherever there are any (decision 0012).
     """
 
-    backbone: Literal["gat"] = "gat"
+    backbone: Backbone = "gat"
     channels: int = Field(default=64, ge=1)
     heads: int = Field(default=4, ge=1)
     num_layers: int = Field(default=2, ge=1)
@@ -49,7 +54,7 @@ class Output(NamedTuple):
 
     logits: Tensor  # [m, k]
     h: Tensor  # [m, d]
-    attention: list[Tensor]  # per layer [E + n, heads]; empty unless the path is plain
+    attention: list[Tensor]  # per layer [E + n, heads]; empty unless GAT's path is plain
 
 
 class GrowingHead(nn.Module):
@@ -110,7 +115,7 @@ class NodeClassifier(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        self.encoder = GAT(
+        self.encoder: Encoder = ENCODERS[config.backbone](
             in_dim,
             channels=channels or [config.channels] * config.num_layers,
             heads=config.heads,

@@ -15,7 +15,7 @@ from evergraph.stream.pattern import Pattern
 
 
 @dataclass(frozen=True)
-class _Sparse:
+class SparseMatrix:
     """A sparse matrix of constants."""
 
     pattern: Pattern
@@ -23,6 +23,8 @@ class _Sparse:
 
     def times(self, dense: Tensor) -> Tensor:
         """Multiplies from the left, in a fixed order of summation."""
+        if self.values.numel() == 0:
+            return dense.new_zeros(self.pattern.num_rows, dense.shape[1])
         if dense.is_cuda:
             # cuSPARSE adds up in an order that changes from run to run.
             return functional.embedding_bag(
@@ -38,20 +40,20 @@ class _Sparse:
         return numba_sparse.times(self.pattern, self.values, dense)
 
 
-def _matrix(features: SparseRows) -> _Sparse:
-    return _Sparse(features.pattern, features.values)
+def _matrix(features: SparseRows) -> SparseMatrix:
+    return SparseMatrix(features.pattern, features.values)
 
 
-def _transpose(features: SparseRows) -> _Sparse:
+def _transpose(features: SparseRows) -> SparseMatrix:
     pattern, order = features.transpose
-    return _Sparse(pattern, features.values[order])
+    return SparseMatrix(pattern, features.values[order])
 
 
 class _SparseProduct(torch.autograd.Function):
     """Multiplies a constant sparse matrix, given with its transpose, by a dense one."""
 
     @staticmethod
-    def forward(ctx: Any, dense: Tensor, matrix: _Sparse, transpose: _Sparse) -> Tensor:
+    def forward(ctx: Any, dense: Tensor, matrix: SparseMatrix, transpose: SparseMatrix) -> Tensor:
         ctx.matrix, ctx.transpose = matrix, transpose
         return matrix.times(dense)
 
@@ -61,13 +63,18 @@ class _SparseProduct(torch.autograd.Function):
         return product, None, None
 
 
+def multiply(matrix: SparseMatrix, transpose: SparseMatrix, dense: Tensor) -> Tensor:
+    """Multiplies a sparse matrix of constants by ``dense``, differentiable any number of times."""
+    return call(_SparseProduct, dense.contiguous(), matrix, transpose)
+
+
 def project(features: Features, weight: Tensor) -> Tensor:
     """Computes ``features @ weight``, ``[n, d] × [d, k]``."""
     if isinstance(features, Tensor):
         return features @ weight
     if not torch.is_grad_enabled():
         return _matrix(features).times(weight)
-    return call(_SparseProduct, weight, _matrix(features), _transpose(features))
+    return multiply(_matrix(features), _transpose(features), weight)
 
 
 def weight_gradient(features: Features, grad: Tensor) -> Tensor:

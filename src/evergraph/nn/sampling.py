@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -41,7 +41,8 @@ def sample_block(
         nodes = torch.cat([nodes, fresh])
         sources.append(place[neighbour])
     edges = torch.stack([torch.cat(sources), torch.cat(targets)])
-    return Block(nodes, Adjacency.from_edges(edges, nodes.numel(), symmetric=False), rows)
+    part = Adjacency.from_edges(edges, nodes.numel(), symmetric=False)
+    return Block(nodes, replace(part, whole_degree=graph.degree[nodes]), rows)
 
 
 def sample_neighbours(

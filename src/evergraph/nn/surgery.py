@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from evergraph.nn.gat import glorot_bound
+from evergraph.nn.gat import GAT, glorot_bound
 from evergraph.nn.model import NodeClassifier
 
 
@@ -37,6 +37,12 @@ class _Change:
         return torch.cat([old, new.to(old.device)], dim)
 
 
+def _gat(model: NodeClassifier) -> GAT:
+    """Returns the encoder, which must be the one whose layers can be resized."""
+    assert isinstance(model.encoder, GAT)
+    return model.encoder
+
+
 def resize_layer(
     model: NodeClassifier, depth: int, *, delete: int, add: int, generator: torch.Generator
 ) -> None:
@@ -53,7 +59,7 @@ def resize_layer(
         add: How many come.
         generator: On the CPU, draws new weights.
     """
-    layer = model.encoder.layer(depth)
+    layer = _gat(model).layer(depth)
     heads, channels, in_dim = layer.heads, layer.channels, layer.weight.shape[0]
     change = _Change(surviving_channels(model, depth, delete), add, generator)
     width = change.kept.numel() + add
@@ -70,8 +76,8 @@ def resize_layer(
     bound = glorot_bound(heads * width, out_dim)
     following = change.apply(following, 1, bound).reshape(heads * width, out_dim)
     layer.channels = width
-    if depth + 1 < len(model.encoder.layers):
-        model.encoder.layer(depth + 1).weight = nn.Parameter(following)
+    if depth + 1 < len(_gat(model).layers):
+        _gat(model).layer(depth + 1).weight = nn.Parameter(following)
     else:
         model.head.weight = nn.Parameter(following.t().contiguous())
 
@@ -85,7 +91,7 @@ def surviving_channels(model: NodeClassifier, depth: int, delete: int) -> Tensor
 
 def outgoing_norm(model: NodeClassifier, depth: int) -> Tensor:
     """Measures each neuron of a layer by the norm of all that leaves it, ``[channels]``."""
-    layer = model.encoder.layer(depth)
+    layer = _gat(model).layer(depth)
     squares = _outgoing(model, depth).square().sum(dim=(0, 2))
     attention = layer.att_src.square() + layer.att_dst.square()
     return (squares + attention.sum(dim=(0, 1))).sqrt().detach()
@@ -93,7 +99,7 @@ def outgoing_norm(model: NodeClassifier, depth: int) -> Tensor:
 
 def _outgoing(model: NodeClassifier, depth: int) -> Tensor:
     """Returns the weights from a layer's channels to what follows, ``[heads, channels, out]``."""
-    layer, encoder = model.encoder.layer(depth), model.encoder
+    layer, encoder = _gat(model).layer(depth), _gat(model)
     last = depth + 1 == len(encoder.layers)
     weight = model.head.weight.t() if last else encoder.layer(depth + 1).weight
     return weight.reshape(layer.heads, layer.channels, weight.shape[1])

@@ -18,7 +18,8 @@ class Adjacency:
     ``indptr`` is the CSR pointer by destination: the edges that arrive at node ``i`` are
     ``indptr[i]:indptr[i + 1]``. Self-loops are absent unless the object came from
     :attr:`with_self_loops`. Nothing is changed in place; :meth:`edit` returns a new one.
-    Sampled parts of a graph are the exception that is not ``symmetric``.
+    Sampled parts of a graph are the exception that is not ``symmetric``; ``whole_degree``
+    tells the degrees that their nodes have in the graph they were drawn from.
     """
 
     num_nodes: int
@@ -26,6 +27,7 @@ class Adjacency:
     dst: Tensor  # [E] int64, non-decreasing
     indptr: Tensor  # [n + 1] int64
     symmetric: bool = True
+    whole_degree: Tensor | None = None  # [n] int64, only of a sampled part
 
     @classmethod
     def from_edges(cls, edges: Tensor, num_nodes: int, symmetric: bool = True) -> Adjacency:
@@ -141,7 +143,8 @@ class Adjacency:
         if torch.device(device) == self.device:
             return self
         arrays = (self.src.to(device), self.dst.to(device), self.indptr.to(device))
-        return Adjacency(self.num_nodes, *arrays, self.symmetric)
+        whole = None if self.whole_degree is None else self.whole_degree.to(device)
+        return Adjacency(self.num_nodes, *arrays, self.symmetric, whole)
 
 
 def chunk_pointers(indptr: Tensor, size: int = 64) -> tuple[Tensor, Tensor]:
