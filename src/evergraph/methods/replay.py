@@ -98,7 +98,8 @@ class ReplayBase(Method[ConfigT]):
         if ctx.final:
             return
         with ctx.stage("selection"):
-            self.buffer.update(self._pool(ctx), make_selector(self.config.selector, self.config.r))
+            selector = make_selector(self.config.selector, self.config.r)
+            self.buffer.update(selection_pool(ctx, self.buffer), selector)
 
     def replayed(self) -> LabelledNodes:
         """Returns the kept nodes with their labels."""
@@ -113,24 +114,28 @@ class ReplayBase(Method[ConfigT]):
             return current / (kept + current)
         return float(self.config.beta)
 
-    def _pool(self, ctx: TaskContext) -> SelectionPool:
-        """Gathers what may be kept: the training nodes, and kept ones of returning classes."""
-        nodes, labels = ctx.view.train_nodes, ctx.view.train_labels
-        kept = self.replayed()
-        if len(self.buffer):
-            returning = torch.isin(kept.labels, labels) & ~torch.isin(kept.nodes, nodes)
-            nodes = torch.cat([nodes, kept.nodes[returning]])
-            labels = torch.cat([labels, kept.labels[returning]])
-            order = torch.argsort(nodes)
-            nodes, labels = nodes[order], labels[order]
-        return SelectionPool(
-            nodes=nodes,
-            labels=labels,
-            h=ctx.embed(nodes),
-            features=ctx.view.features,
-            adjacency=ctx.adjacency,
-            generator=ctx.generator("selection", "cpu"),
-        )
+
+def selection_pool(ctx: TaskContext, buffer: ReplayBuffer) -> SelectionPool:
+    """Gathers what may be kept: the training nodes, and kept ones of returning classes."""
+    nodes, labels = ctx.view.train_nodes, ctx.view.train_labels
+    kept = LabelledNodes(buffer.nodes, buffer.labels) if len(buffer) else None
+    if kept is not None:
+        returning = torch.isin(kept.labels, labels) & ~torch.isin(kept.nodes, nodes)
+        nodes = torch.cat([nodes, kept.nodes[returning]])
+        labels = torch.cat([labels, kept.labels[returning]])
+        order = torch.argsort(nodes)
+        nodes, labels = nodes[order], labels[order]
+    shown = ctx.observe(nodes)
+    return SelectionPool(
+        nodes=nodes,
+        labels=labels,
+        h=shown.h,
+        features=ctx.view.features,
+        adjacency=ctx.adjacency,
+        generator=ctx.generator("selection", "cpu"),
+        logits=shown.logits,
+        kept=kept,
+    )
 
 
 class Replay(ReplayBase[ReplayConfig]):
