@@ -10,6 +10,7 @@ from evergraph.methods.base import NEEDS, Method, MethodConfig
 from evergraph.methods.bounds import Finetune, Joint
 from evergraph.methods.context import TaskContext, TrainConfig
 from evergraph.methods.dslr import DSLR
+from evergraph.methods.er_gnn import ERGNN
 from evergraph.methods.replay import Replay
 from evergraph.validation import parse
 
@@ -17,6 +18,7 @@ METHODS: dict[str, type[Method[Any]]] = {
     "finetune": Finetune,
     "joint": Joint,
     "replay": Replay,
+    "er-gnn": ERGNN,
     "dslr": DSLR,
 }
 

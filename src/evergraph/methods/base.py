@@ -41,6 +41,8 @@ class Method(ABC, Generic[ConfigT]):
         buffer: What it keeps of earlier tasks, or None.
         static_step: Whether ``loss`` and ``after_backward`` launch the same work at every step
             of a task and never read a value back, so that CUDA may record them once.
+        own_keys: Settings that a dataset's preset leaves alone: they make the method what it
+            is, or mean something else than in the methods that the preset was searched for.
     """
 
     Config: ClassVar[type[MethodConfig]]
@@ -49,6 +51,7 @@ class Method(ABC, Generic[ConfigT]):
     year: ClassVar[int]
     needs: ClassVar[frozenset[str]] = frozenset()
     static_step: ClassVar[bool] = False
+    own_keys: ClassVar[frozenset[str]] = frozenset()
     buffer: ReplayBuffer | None = None
 
     def __init__(self, config: ConfigT) -> None:
