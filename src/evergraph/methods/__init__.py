@@ -11,6 +11,7 @@ from evergraph.methods.bounds import Finetune, Joint
 from evergraph.methods.context import TaskContext, TrainConfig
 from evergraph.methods.dslr import DSLR
 from evergraph.methods.er_gnn import ERGNN
+from evergraph.methods.gem import GEM
 from evergraph.methods.replay import Replay
 from evergraph.validation import parse
 
@@ -19,6 +20,7 @@ METHODS: dict[str, type[Method[Any]]] = {
     "joint": Joint,
     "replay": Replay,
     "er-gnn": ERGNN,
+    "gem": GEM,
     "dslr": DSLR,
 }
 
