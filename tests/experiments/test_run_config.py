@@ -79,6 +79,15 @@ def test_resolve_takes_preset_over_defaults():
     assert config.overrides == {}  # what the user set, nothing else
 
 
+@pytest.mark.parametrize("dataset", PRESETS)
+def test_resolve_leaves_a_methods_own_keys_alone(dataset: str):
+    config = resolved(dataset, "er-gnn")
+    assert config.settings["beta"] == "share" != resolved(dataset, "replay").settings["beta"]
+    assert config.settings["buffer_size"] == PRESETS[dataset]["buffer_size"]  # all else is shared
+    assert resolved(dataset, "er-gnn:beta=0.2").settings["beta"] == 0.2
+    assert resolved(dataset, "er-gnn", shared={"beta": 0.4}).settings["beta"] == 0.4
+
+
 def test_resolve_takes_shared_over_preset_and_own_options_over_shared():
     shared = {"r": 0.4, "beta": 0.7, "classes_per_task": 3}
     config = resolved("citeseer", "replay:beta=0.2,epochs=9@mine", 5, shared)

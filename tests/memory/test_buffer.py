@@ -103,6 +103,7 @@ def make_pool(members: dict[int, list[int]], seed: int = 0) -> SelectionPool:
         x,
         Adjacency.from_edges(torch.empty(2, 0, dtype=torch.int64), n),
         torch.Generator().manual_seed(seed),
+        logits=x[nodes],
     )
 
 

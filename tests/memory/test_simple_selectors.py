@@ -1,6 +1,8 @@
-"""MF and random selection."""
+"""MF, random selection and CM."""
 
 from __future__ import annotations
+
+import dataclasses
 
 import pytest
 import scipy.sparse
@@ -9,8 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evergraph.errors import InputError
-from evergraph.memory import SELECTORS, MeanFeature, Random, SelectionPool, make_selector
-from evergraph.stream import Adjacency
+from evergraph.memory import (
+    CoverageMaximization,
+    Importance,
+    KMeansCenters,
+    MeanFeature,
+    Random,
+    SelectionPool,
+    make_selector,
+)
+from evergraph.stream import Adjacency, LabelledNodes
 from evergraph.stream.features import Features, from_scipy_parts
 
 
@@ -138,28 +148,66 @@ def test_random_is_uniform():
         assert abs(draws.count(node) - 400) < 90
 
 
-# Every selector
+# CM
 
 
-@pytest.mark.parametrize("name", sorted(SELECTORS))
-@pytest.mark.parametrize("seed", range(5))
-def test_selector_contract(name, seed):
-    """Only the class's nodes, each once, as many as asked, a smaller budget a prefix."""
-    selector = make_selector(name, 0.3)
-    for label in random_pool(seed).labels.unique().tolist():
-        pool = random_pool(seed)
-        members = pool.nodes[pool.labels == label].tolist()
-        whole = selector.rank(pool, label, len(members)).tolist()
-        assert sorted(whole) == members
-        for budget in range(len(members)):
-            part = selector.rank(random_pool(seed), label, budget)
-            assert part.dtype == torch.int64
-            assert part.tolist() == whole[:budget]
+def test_coverage_maximization_takes_the_fewest_foreign_first():
+    # Embeddings 0, 1, 2, 4, 5, 9: mean distance 59/15 = 3.93, radius 1.97. Class 1 is at 2, 4
+    # and 9: within reach of node 9 (at 5) is 4, of node 6 (at 1) is 2, of node 5 (at 0) none.
+    pool = make_pool([5, 6, 7, 8, 9, 10], [0, 0, 1, 1, 0, 1], [[0], [1], [2], [4], [5], [9]])
+    assert CoverageMaximization(0.5).rank(pool, 0, 3).tolist() == [5, 6, 9]
+    # Radius 4.13: node 5 has two (2, 4), node 6 two (2, 4), node 9 all three.
+    assert CoverageMaximization(1.05).rank(pool, 0, 3).tolist() == [5, 6, 9]
+    # Class 1, radius 1.18: at 2 there is one (at 1), at 4 there is one (at 5), at 9 none.
+    assert CoverageMaximization(0.3).rank(pool, 1, 3).tolist() == [10, 7, 8]
+    assert CoverageMaximization(0.3).rank(pool, 1, 1).tolist() == [10]
+
+
+def test_coverage_maximization_does_not_count_its_own_class():
+    # Node 1 sits among its own; node 4 next to the only foreign one.
+    pool = make_pool([1, 2, 3, 4, 5], [0, 0, 0, 0, 1], [[0], [0.1], [0.2], [8], [8.5]])
+    assert CoverageMaximization(0.3).rank(pool, 0, 4).tolist() == [1, 2, 3, 4]
+
+
+def test_coverage_maximization_counts_the_pool_alone():
+    # Nodes of other tasks have features and are kept, but only the pool's embeddings count.
+    pool = make_pool([0, 1, 2], [0, 0, 1], [[0], [1], [9]], torch.zeros(3, 1))
+    kept = LabelledNodes(torch.tensor([3, 4]), torch.tensor([2, 2]))
+    other = dataclasses.replace(pool, kept=kept, features=torch.zeros(5, 1))
+    selector = CoverageMaximization(0.5)
+    assert torch.equal(selector.rank(pool, 0, 2), selector.rank(other, 0, 2))
+
+
+def test_coverage_maximization_of_a_single_class_falls_back_to_ids():
+    pool = make_pool([3, 5, 8], [0, 0, 0], [[0], [7], [1]])
+    assert CoverageMaximization(0.3).rank(pool, 0, 2).tolist() == [3, 5]
+
+
+@given(st.integers(0, 200), st.sampled_from([0.0, 0.2, 0.6, 1.5]))
+def test_coverage_maximization_equals_loop(seed, r):
+    pool = random_pool(seed)
+    distance = (pool.h[:, None].double() - pool.h[None].double()).norm(dim=2)
+    radius = r * float(distance.sum()) / (30 * 29)
+    for label in pool.labels.unique().tolist():
+        foreign = {
+            node: sum(distance[i, j] < radius for j in range(30) if int(pool.labels[j]) != label)
+            for i, node in enumerate(pool.nodes.tolist())
+            if int(pool.labels[i]) == label
+        }
+        expected = sorted(foreign, key=lambda node: (foreign[node], node))
+        chosen = CoverageMaximization(r).rank(pool, label, len(expected))
+        assert chosen.tolist() == expected
+
+
+# Names
 
 
 def test_make_selector_names():
     assert make_selector("random", 0.3) == Random()
     assert make_selector("mf", 0.3) == MeanFeature()
+    assert make_selector("cm", 0.4) == CoverageMaximization(0.4)
+    assert make_selector("kmeans", 0.3) == KMeansCenters(5)
+    assert make_selector("importance", 0.3) == Importance(1.0)
     assert make_selector("mf-feature", 0.3) == MeanFeature(of_features=True)
     with pytest.raises(InputError, match="did you mean 'random'"):
         make_selector("randm", 0.3)

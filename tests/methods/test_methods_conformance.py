@@ -64,6 +64,7 @@ def logits(
 
 def test_method_introduces_itself(name):
     cls = METHODS[name]
+    assert cls.own_keys <= cls.Config.model_fields.keys()
     for text in (cls.summary, cls.paper):
         assert isinstance(text, str)
         assert text.strip() == text != ""

@@ -10,7 +10,9 @@ from torch.nn import functional
 
 from evergraph.errors import InputError
 from evergraph.events import TaskDone
+from evergraph.memory import SELECTORS
 from evergraph.methods import TaskContext, TrainConfig, make_method
+from evergraph.methods.replay import selection_pool
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol, TaskStream
 from evergraph.train import Learner, descend, train
@@ -140,7 +142,7 @@ def picks_after_tasks(stream, **settings):
     return picks
 
 
-@pytest.mark.parametrize("selector", ["random", "mf", "mf-feature", "cd"])
+@pytest.mark.parametrize("selector", SELECTORS)
 def test_replay_keeps_a_prefix_of_old_classes(make_graph, selector):
     # The authors' code redraws old classes from all their labels.
     picks = picks_after_tasks(stream_of(make_graph, 8), buffer_size=16, selector=selector)
@@ -190,7 +192,7 @@ def test_replay_re_selects_a_returning_class_from_kept_and_new_nodes(make_graph)
             **{**vars(first), "train_nodes": nodes, "train_labels": stream.labels[nodes]}
         )
         method.begin_task(ctx)
-        pools.append(method._pool(ctx))
+        pools.append(selection_pool(ctx, method.buffer))
         kept = set(method.buffer.nodes.tolist())
         method.end_task(ctx)
     assert set(pools[1].nodes.tolist()) == set(rest.tolist()) | kept

@@ -153,7 +153,8 @@ def resolve(
             raise unknown_name(f"key of method '{method.name}'", key, known)
     applying = {key: value for key, value in (shared or {}).items() if key in known}
     overrides = {**applying, **method.options}
-    preset = {key: value for key, value in PRESETS.get(dataset.name, {}).items() if key in known}
+    applied = known - cls.own_keys
+    preset = {key: value for key, value in PRESETS.get(dataset.name, {}).items() if key in applied}
     values = {**preset, **overrides}
     protocol = protocol_for(dataset.name).model_dump()
     if "validation" in cls.needs and not protocol["validation_fraction"]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-#: Keys apply to every method that has them, so that a comparison differs in the method alone.
+#: Keys apply to every method that has them, so that a comparison differs in the method alone;
+#: only what a method lists in ``own_keys`` stays its own.
 PRESETS: dict[str, dict[str, Any]] = {
     "cora": {
         "buffer_size": 100,

@@ -8,16 +8,23 @@ from dataclasses import dataclass
 from evergraph.errors import unknown_name
 from evergraph.memory.buffer import ReplayBuffer, class_budgets
 from evergraph.memory.coverage import CoverageDiversity, coverage_diversity
+from evergraph.memory.importance import Importance
+from evergraph.memory.influence import InfluenceMaximization
+from evergraph.memory.kmeans import KMeansCenters
 from evergraph.memory.selection import SelectionPool, Selector
-from evergraph.memory.simple import MeanFeature, Random
+from evergraph.memory.simple import CoverageMaximization, MeanFeature, Random
 
 
 @dataclass(frozen=True)
 class SelectorInfo:
-    """A registered selector: how to make it from ``r``, and one line about it."""
+    """A registered selector: how to make it from ``r``, and one line about it.
+
+    ``prefix`` tells whether a smaller budget gives the beginning of a larger one's picks.
+    """
 
     make: Callable[[float], Selector]
     summary: str
+    prefix: bool = True
 
 
 SELECTORS: dict[str, SelectorInfo] = {
@@ -27,6 +34,12 @@ SELECTORS: dict[str, SelectorInfo] = {
         lambda r: MeanFeature(of_features=True), "closest to the class mean of features"
     ),
     "cd": SelectorInfo(CoverageDiversity, "coverage-based diversity (DSLR)"),
+    "kmeans": SelectorInfo(lambda r: KMeansCenters(), "closest to five centres of each class"),
+    "cm": SelectorInfo(CoverageMaximization, "fewest nodes of other classes near (ER-GNN)"),
+    "im": SelectorInfo(lambda r: InfluenceMaximization(), "largest influence on the head (ER-GNN)"),
+    "importance": SelectorInfo(
+        lambda r: Importance(), "a reservoir that favours mixed neighbourhoods", prefix=False
+    ),
 }
 
 
@@ -40,6 +53,10 @@ def make_selector(name: str, r: float) -> Selector:
 __all__ = [
     "SELECTORS",
     "CoverageDiversity",
+    "CoverageMaximization",
+    "Importance",
+    "InfluenceMaximization",
+    "KMeansCenters",
     "MeanFeature",
     "Random",
     "ReplayBuffer",

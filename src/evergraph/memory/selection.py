@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from evergraph.memory.distances import mean_pairwise_distance
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.features import Features
+from evergraph.stream.tasks import LabelledNodes
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,13 @@ class SelectionPool:
     features: Features  # [n, f] of all nodes seen
     adjacency: Adjacency  # the graph the embeddings were computed on
     generator: torch.Generator  # on the CPU
+    logits: Tensor | None = None  # [m, k] what the head makes of ReLU(h)
+    kept: LabelledNodes | None = None  # what the buffer holds already
+
+    @cached_property
+    def mean_distance(self) -> Tensor:
+        """Averages the distance between embeddings of distinct nodes, of whatever class."""
+        return mean_pairwise_distance(self.h)
 
     def rows_of(self, label: int) -> Tensor:
         """Returns the positions of one class's nodes in the pool."""
@@ -38,6 +48,6 @@ class Selector(Protocol):
         """Returns ``budget`` node ids of class ``label``, best first, ties to the lowest id.
 
         ``budget`` never exceeds the number of the class's nodes in the pool. A smaller
-        budget must give a prefix.
+        budget must give a prefix, unless the selector is registered as one that cannot.
         """
         ...

@@ -1,4 +1,4 @@
-"""Selectors that need no search: at random, and closest to the class mean (MF)."""
+"""Selectors that need no search: random, closest to the class mean (MF), apart from others (CM)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from evergraph.memory.distances import count_within
 from evergraph.memory.selection import SelectionPool
 from evergraph.stream.features import SparseRows, take_rows
 
@@ -41,6 +42,24 @@ class MeanFeature:
         else:
             distance = _distance_to_mean(pool.h[rows])
         return nodes[torch.argsort(distance, stable=True)][:budget]
+
+
+@dataclass(frozen=True)
+class CoverageMaximization:
+    r"""Keeps the nodes with the fewest foreign ones around them (CM of ER-GNN).
+
+    Foreign are the pool's nodes of other classes nearer than :math:`r \bar d`, with
+    :math:`\bar d` the mean distance between all of the pool's nodes.
+    """
+
+    r: float
+
+    def rank(self, pool: SelectionPool, label: int, budget: int) -> Tensor:
+        """Orders the class's nodes by how many foreign nodes are near, fewest first."""
+        rows = pool.rows_of(label)
+        foreign = pool.h[pool.labels != label]
+        counts = count_within(foreign, pool.h[rows], self.r * pool.mean_distance)
+        return pool.nodes[rows][torch.argsort(counts, stable=True)][:budget]
 
 
 def _distance_to_mean(x: Tensor | SparseRows) -> Tensor:

@@ -11,7 +11,9 @@ from evergraph.methods.bounds import Finetune, Joint
 from evergraph.methods.context import TaskContext, TrainConfig
 from evergraph.methods.continual_gnn import ContinualGNN
 from evergraph.methods.dslr import DSLR
+from evergraph.methods.er_gnn import ERGNN
 from evergraph.methods.ewc import EWC
+from evergraph.methods.gem import GEM
 from evergraph.methods.lwf import LwF
 from evergraph.methods.mas import MAS
 from evergraph.methods.rclg import RCLG
@@ -23,6 +25,8 @@ METHODS: dict[str, type[Method[Any]]] = {
     "finetune": Finetune,
     "joint": Joint,
     "replay": Replay,
+    "er-gnn": ERGNN,
+    "gem": GEM,
     "dslr": DSLR,
     "lwf": LwF,
     "rclg": RCLG,

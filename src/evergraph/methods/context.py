@@ -217,10 +217,14 @@ class TaskContext:
 
     def embed(self, nodes: Tensor | None = None, adjacency: Adjacency | None = None) -> Tensor:
         """Returns embeddings ``h`` ``[m, d]`` without gradient or dropout."""
+        return self.observe(nodes, adjacency).h
+
+    def observe(self, nodes: Tensor | None = None, adjacency: Adjacency | None = None) -> Output:
+        """Runs the network without gradient or dropout."""
         assert self.model is not None
         self.model.eval()
         with torch.no_grad():
-            return self.run(nodes, adjacency).h
+            return self.run(nodes, adjacency)
 
     def cross_entropy(self, logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
         """Averages cross-entropy over nodes (Eq. 1), smoothed as configured.

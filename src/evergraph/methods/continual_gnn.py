@@ -49,7 +49,7 @@ class ContinualGNNConfig(BufferConfig):
         diffusion_steps: How often the change is averaged over neighbourhoods.
     """
 
-    selector: str = "random"
+    selector: str = "importance"
     lam: float = Field(default=80.0, ge=0)
     detected_share: float = Field(default=0.8, ge=0, le=1)
     diffusion_steps: int = Field(default=2, ge=0)
@@ -62,6 +62,7 @@ class ContinualGNN(BufferBase[ContinualGNNConfig]):
     summary = "replay that doubles nodes changed by new ones, and a penalty by squared gradients"
     paper = "Wang et al., Streaming Graph Neural Networks via Continual Learning"
     year = 2020
+    own_keys = frozenset({"lam"})
     static_step = True
 
     def __init__(self, config: ContinualGNNConfig) -> None:

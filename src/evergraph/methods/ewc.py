@@ -49,6 +49,7 @@ class EWC(AnchoredMethod[EWCConfig]):
     summary = "holds parameters by the Fisher information of every earlier task"
     paper = "Kirkpatrick et al., Overcoming catastrophic forgetting in neural networks"
     year = 2017
+    own_keys = frozenset({"lam"})
 
     def loss(self, ctx: TaskContext) -> Tensor:
         """Cross-entropy on the current nodes, plus the penalty of every earlier task."""

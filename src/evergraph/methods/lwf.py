@@ -38,6 +38,7 @@ class LwF(Method[LwFConfig]):
     summary = "distils the last network's answers on the current nodes; keeps no node"
     paper = "Li and Hoiem, Learning without Forgetting"
     year = 2016
+    own_keys = frozenset({"lam"})
     static_step = True
 
     def __init__(self, config: LwFConfig) -> None:

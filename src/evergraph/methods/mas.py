@@ -42,6 +42,7 @@ class MAS(AnchoredMethod[MASConfig]):
     summary = "holds parameters by how much the logits of earlier tasks' nodes depend on them"
     paper = "Aljundi et al., Memory Aware Synapses: Learning what (not) to forget"
     year = 2018
+    own_keys = frozenset({"lam"})
 
     def loss(self, ctx: TaskContext) -> Tensor:
         """Cross-entropy on the current nodes, plus the penalty."""

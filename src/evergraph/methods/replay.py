@@ -138,20 +138,23 @@ class ReplayBase(BufferBase[ConfigT]):
 def selection_pool(ctx: TaskContext, buffer: ReplayBuffer) -> SelectionPool:
     """Gathers what may be kept: the training nodes, and kept ones of returning classes."""
     nodes, labels = ctx.view.train_nodes, ctx.view.train_labels
-    if len(buffer):
-        kept = LabelledNodes(buffer.nodes, buffer.labels)
+    kept = LabelledNodes(buffer.nodes, buffer.labels) if len(buffer) else None
+    if kept is not None:
         returning = torch.isin(kept.labels, labels) & ~torch.isin(kept.nodes, nodes)
         nodes = torch.cat([nodes, kept.nodes[returning]])
         labels = torch.cat([labels, kept.labels[returning]])
         order = torch.argsort(nodes)
         nodes, labels = nodes[order], labels[order]
+    shown = ctx.observe(nodes)
     return SelectionPool(
         nodes=nodes,
         labels=labels,
-        h=ctx.embed(nodes),
+        h=shown.h,
         features=ctx.view.features,
         adjacency=ctx.adjacency,
         generator=ctx.generator("selection", "cpu"),
+        logits=shown.logits,
+        kept=kept,
     )
 
 

@@ -49,6 +49,7 @@ class TWP(AnchoredMethod[TWPConfig]):
     summary = "holds parameters by what the loss and the attention of earlier tasks depend on"
     paper = "Liu et al., Overcoming Catastrophic Forgetting in Graph Neural Networks"
     year = 2021
+    own_keys = frozenset({"beta"})
     needs = frozenset({"attention", "double_backward"})
 
     def loss(self, ctx: TaskContext) -> Tensor:
