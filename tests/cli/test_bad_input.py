@@ -65,7 +65,7 @@ SETTINGS = {
     "key that the method lacks": (("--method", "finetune", "--set", "tau=0.5"), ("'tau'",)),
     "unknown method": (("--method", "dlsr"), ("'dlsr'", "did you mean 'dslr'?")),
     "unknown selector": (("--selector", "randon"), ("'randon'", "did you mean 'random'?")),
-    "selector far from all": (("--selector", "zzz"), ("'zzz'", "choose one of cd, mf,")),
+    "selector far from all": (("--selector", "zzz"), ("'zzz'", "choose one of cd, cm,")),
     "beta above": (("--set", "beta=1.5"), ("'beta'", "[0, 1]", "1.5", "change")),
     "beta below": (("--set", "beta=-0.1"), ("'beta'", "[0, 1]", "-0.1")),
     "beta not a number": (("--set", "beta=.nan"), ("'beta'", "[0, 1]", "nan")),

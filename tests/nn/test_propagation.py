@@ -73,9 +73,8 @@ def make_layer(name: str, dtype: torch.dtype = torch.float32):
 
 
 def make_encoder(name: str, num_layers: int = 2, drop: float = 0.0):
-    return ENCODERS[name](
-        IN, channels=CHANNELS, heads=HEADS, num_layers=num_layers, drop=drop, generator=seeded(7)
-    )
+    channels = [CHANNELS] * num_layers
+    return ENCODERS[name](IN, channels=channels, heads=HEADS, drop=drop, generator=seeded(7))
 
 
 def reference(layer):
