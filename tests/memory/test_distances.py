@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -15,6 +12,7 @@ from hypothesis import strategies as st
 from evergraph.memory import coverage, coverage_diversity, distances
 from evergraph.memory.distances import count_within, mean_pairwise_distance, neighbor_counts
 from evergraph.structure import nearest_nodes
+from support import run_compiler
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 #: Tiles are made small for the interpreter; a GPU gets as many of them as large as they are.
@@ -158,16 +156,7 @@ for ptx in found:
 def test_kernels_compile_for_a_gpu_that_is_not_there(tmp_path):
     # The interpreter accepts what the compiler refuses, so the compiler is asked as well.
     pytest.importorskip("triton", reason="needs Triton")
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    environment["TRITON_CACHE_DIR"] = str(tmp_path)
-    answer = subprocess.run(
-        [sys.executable, "-c", COMPILE],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    answer = run_compiler(COMPILE, tmp_path)
     assert answer.returncode == 0, answer.stderr
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -18,13 +17,9 @@ from evergraph.nn.attention import SLOPE, LayerWeights, attend, attend_plain
 from evergraph.nn.kernels import has_kernels
 from evergraph.nn.ops import Activation, activate_plain
 from evergraph.stream import Adjacency, pattern
+from support import adjacency, run_compiler
 
 CUDA = torch.cuda.is_available()
-
-
-def adjacency(n: int, pairs) -> Adjacency:
-    both = sorted({(a, b) for a, b in pairs if a != b} | {(b, a) for a, b in pairs if a != b})
-    return Adjacency.from_edges(torch.tensor(both, dtype=torch.int64).reshape(-1, 2).T, n)
 
 
 def randn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -320,14 +315,5 @@ for kernel in KERNELS:
 def test_kernels_compile_for_a_gpu_that_is_not_there(tmp_path):
     # The interpreter accepts what the compiler refuses, so the compiler is asked as well.
     pytest.importorskip("triton", reason="needs Triton")
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    environment["TRITON_CACHE_DIR"] = str(tmp_path)
-    answer = subprocess.run(
-        [sys.executable, "-c", COMPILE],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    answer = run_compiler(COMPILE, tmp_path)
     assert answer.returncode == 0, answer.stderr

@@ -11,17 +11,9 @@ from torch_geometric.nn import GATConv
 from evergraph.nn import GAT, GATLayer
 from evergraph.stream import Adjacency, SparseRows
 from evergraph.stream.features import from_scipy_parts
+from support import adjacency, seeded
 
 IN, CHANNELS, HEADS = 6, 3, 2
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def adjacency(n: int, pairs) -> Adjacency:
-    both = sorted({(a, b) for a, b in pairs if a != b} | {(b, a) for a, b in pairs if a != b})
-    return Adjacency.from_edges(torch.tensor(both, dtype=torch.int64).reshape(-1, 2).T, n)
 
 
 def random_pairs(n: int, count: int, seed: int) -> list[tuple[int, int]]:

@@ -10,16 +10,7 @@ from hypothesis import strategies as st
 from evergraph.nn import ModelConfig, build_model
 from evergraph.nn.sampling import sample_block, sample_neighbours
 from evergraph.stream import Adjacency
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def adjacency(n: int, pairs) -> Adjacency:
-    both = sorted({(a, b) for a, b in pairs if a != b} | {(b, a) for a, b in pairs if a != b})
-    return Adjacency.from_edges(torch.tensor(both, dtype=torch.int64).reshape(-1, 2).T, n)
-
+from support import adjacency, seeded
 
 STAR = adjacency(8, [(0, i) for i in range(1, 7)] + [(1, 2)])  # node 7 is alone
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from evergraph.nn import ModelConfig, build_model
-from evergraph.stream import Adjacency, GraphView, LabelledNodes, Protocol, TaskStream
+from evergraph.stream import GraphView, LabelledNodes, Protocol, TaskStream
 from evergraph.structure import (
     LinkRandomness,
     StructureConfig,
@@ -24,17 +24,9 @@ from evergraph.structure import (
     sample_non_edges,
     train_link_predictor,
 )
+from support import adjacency, seeded
 
 MODEL = ModelConfig(channels=4, heads=2, dropout=0.0)
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def adjacency(n: int, pairs) -> Adjacency:
-    both = sorted({(a, b) for a, b in pairs if a != b} | {(b, a) for a, b in pairs if a != b})
-    return Adjacency.from_edges(torch.tensor(both, dtype=torch.int64).reshape(-1, 2).T, n)
 
 
 def loss_of(z, edges, negatives, valid=None) -> torch.Tensor:

@@ -13,17 +13,9 @@ from evergraph.errors import InputError
 from evergraph.stream import Adjacency
 from evergraph.structure import StructureConfig, nearest_nodes, refine, unique_pairs
 from evergraph.validation import parse
+from support import adjacency, seeded
 
 Pairs = set[tuple[int, int]]
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def adjacency(n: int, pairs) -> Adjacency:
-    both = sorted({(a, b) for a, b in pairs if a != b} | {(b, a) for a, b in pairs if a != b})
-    return Adjacency.from_edges(torch.tensor(both, dtype=torch.int64).reshape(-1, 2).T, n)
 
 
 def undirected(graph: Adjacency) -> Pairs:

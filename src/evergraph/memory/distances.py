@@ -6,12 +6,13 @@ usual expansion into inner products loses the symmetry that covers and ties rely
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from evergraph.nn.kernels import has_kernels, kernels
 
 #: Distances held at once; bounds memory at 64 MB whatever the number of rows.
 BLOCK_ENTRIES = 1 << 24
@@ -31,9 +32,9 @@ def fits_one_block(h: Tensor) -> bool:
 
 def count_within(a: Tensor, b: Tensor, radius: Tensor) -> Tensor:
     """Counts for each row of ``b`` the rows of ``a`` nearer than a scalar radius, ``[n_b]``."""
-    kernels = _kernels(a)
-    if kernels is not None:
-        found: Tensor = kernels.count_within(a, b, radius)
+    module = _kernels(a)
+    if module is not None:
+        found: Tensor = module.count_within(a, b, radius)
         return found
     counts = torch.zeros(b.shape[0], dtype=torch.int64, device=a.device)
     for _, block in distance_blocks(a, b):
@@ -55,9 +56,9 @@ def neighbor_counts(h: Tensor, radius: Tensor) -> Tensor:
 
 def mean_pairwise_distance(h: Tensor) -> Tensor:
     """Averages the distance between distinct rows of ``h``; a float64 scalar, 0 for one row."""
-    kernels = _kernels(h)
-    if kernels is not None:
-        total: Tensor = kernels.distance_sums(h, h).sum()
+    module = _kernels(h)
+    if module is not None:
+        total: Tensor = module.distance_sums(h, h).sum()
     else:
         total = torch.zeros((), dtype=torch.float64, device=h.device)
         for _, block in _half_blocks(h):
@@ -78,17 +79,15 @@ def _half_blocks(h: Tensor) -> Iterator[tuple[int, Tensor]]:
 
 def _distances(a: Tensor, b: Tensor) -> Tensor:
     """Computes one block of distances, ``[n_a, n_b]``."""
-    kernels = _kernels(a)
-    if kernels is None:
+    module = _kernels(a)
+    if module is None:
         return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
-    block: Tensor = kernels.distances(a, b)
+    block: Tensor = module.distances(a, b)
     return block
 
 
 def _kernels(h: Tensor) -> Any | None:
-    """Returns the module of CUDA kernels where it applies; Triton comes with PyTorch for CUDA."""
-    if not h.is_cuda or h.dtype != torch.float32 or importlib.util.find_spec("triton") is None:
+    """Returns the module of CUDA kernels where it applies."""
+    if not h.is_cuda or h.dtype != torch.float32 or not has_kernels(h.device):
         return None
-    from evergraph.nn.kernels import triton_distances  # noqa: PLC0415
-
-    return triton_distances
+    return kernels("distances", h.device)

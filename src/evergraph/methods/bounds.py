@@ -7,6 +7,7 @@ from torch import Tensor
 
 from evergraph.methods.base import Method, MethodConfig
 from evergraph.methods.context import TaskContext
+from evergraph.stream.tasks import LabelledNodes
 
 
 class FinetuneConfig(MethodConfig):
@@ -53,16 +54,14 @@ class Joint(Method[JointConfig]):
 
     def loss(self, ctx: TaskContext) -> Tensor:
         """Cross-entropy on the current and all earlier training nodes."""
-        nodes, labels = ctx.view.granted_nodes, ctx.view.granted_labels
-        num_old, num_current = nodes.numel(), ctx.view.train_nodes.numel()
-        subset = ctx.subset(num_old)
-        if subset is not None:
-            nodes, labels = nodes[subset], labels[subset]
-        logits = ctx.forward(torch.cat([ctx.batch.nodes, nodes]))
+        num_old, num_current = ctx.view.granted_nodes.numel(), ctx.view.train_nodes.numel()
+        granted = LabelledNodes(ctx.view.granted_nodes, ctx.view.granted_labels)
+        granted = granted.take(ctx.subset(num_old))
+        logits = ctx.forward(torch.cat([ctx.batch.nodes, granted.nodes]))
         if ctx.batch_size is None or num_old == 0:
-            return ctx.cross_entropy(logits, torch.cat([ctx.batch.labels, labels]))
+            return ctx.cross_entropy(logits, torch.cat([ctx.batch.labels, granted.labels]))
         split = ctx.batch.nodes.numel()
         current = ctx.cross_entropy(logits[:split], ctx.batch.labels)
-        old = ctx.cross_entropy(logits[split:], labels)
+        old = ctx.cross_entropy(logits[split:], granted.labels)
         # A batch holds other shares of old and current nodes than the whole.
         return (num_current * current + num_old * old) / (num_current + num_old)

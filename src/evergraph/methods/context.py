@@ -178,15 +178,15 @@ class TaskContext:
 
     def batches(self) -> Iterator[LabelledNodes]:
         """Yields one epoch's batches of the training nodes, shuffled when there are several."""
-        nodes, labels = self.view.train_nodes, self.view.train_labels
+        everyone = LabelledNodes(self.view.train_nodes, self.view.train_labels)
         if self.batch_size is None:
-            yield LabelledNodes(nodes, labels)
+            yield everyone
             return
         order = torch.randperm(
-            nodes.numel(), generator=self.generator("batches"), device=self.device
+            everyone.nodes.numel(), generator=self.generator("batches"), device=self.device
         )
         for rows in torch.split(order, self.batch_size):
-            yield LabelledNodes(nodes[rows], labels[rows])
+            yield everyone.take(rows)
 
     @overload
     def forward(

@@ -61,12 +61,10 @@ class GEM(Method[GEMConfig]):
     def begin_task(self, ctx: TaskContext) -> None:
         """Warm-starts the network and sorts the buffer by task."""
         super().begin_task(ctx)
-        nodes, labels = self.buffer.nodes, self.buffer.labels
-        tasks = torch.tensor([self.task_of[label] for label in labels.tolist()], dtype=torch.int64)
-        self._old = [
-            LabelledNodes(nodes[rows], labels[rows])
-            for rows in (tasks.to(nodes.device) == task for task in torch.unique(tasks).tolist())
-        ]
+        kept = LabelledNodes(self.buffer.nodes, self.buffer.labels)
+        task_of = [self.task_of[label] for label in kept.labels.tolist()]
+        tasks = torch.tensor(task_of, dtype=torch.int64, device=kept.nodes.device)
+        self._old = [kept.take(tasks == task) for task in torch.unique(tasks).tolist()]
 
     def loss(self, ctx: TaskContext) -> Tensor:
         """Cross-entropy on the current training nodes."""
@@ -91,11 +89,8 @@ class GEM(Method[GEMConfig]):
         self, ctx: TaskContext, parameters: list[torch.nn.Parameter], old: LabelledNodes
     ) -> Tensor:
         """Differentiates the loss on one old task's kept nodes, ``[number of parameters]``."""
-        nodes, labels = old.nodes, old.labels
-        subset = ctx.subset(nodes.numel())
-        if subset is not None:
-            nodes, labels = nodes[subset], labels[subset]
-        loss = ctx.cross_entropy(ctx.forward(nodes), labels)
+        old = old.take(ctx.subset(old.nodes.numel()))
+        loss = ctx.cross_entropy(ctx.forward(old.nodes), old.labels)
         return torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)])
 
     def end_task(self, ctx: TaskContext) -> None:

@@ -36,6 +36,7 @@ from evergraph.methods.replay import selection_pool
 from evergraph.nn.model import NodeClassifier
 from evergraph.nn.surgery import resize_layer
 from evergraph.rng import make_generator
+from evergraph.stream.tasks import LabelledNodes
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -108,18 +109,17 @@ class RCLG(Method[RCLGConfig]):
         """Adds the buffer's logits and labels to the cross-entropy of the current nodes."""
         if self.logits is None or self.widths is None:
             return ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
-        nodes, labels = self.buffer.nodes, self.buffer.labels
-        stored, widths = self.logits, self.widths
         subset = ctx.subset(len(self.buffer))
+        kept = LabelledNodes(self.buffer.nodes, self.buffer.labels).take(subset)
+        stored, widths = self.logits, self.widths
         if subset is not None:
-            nodes, labels = nodes[subset], labels[subset]
             stored, widths = stored[subset], widths[subset]
-        logits = ctx.forward(torch.cat([ctx.batch.nodes, nodes]))
+        logits = ctx.forward(torch.cat([ctx.batch.nodes, kept.nodes]))
         current, replayed = logits.tensor_split([ctx.batch.nodes.numel()])
         return (
             ctx.cross_entropy(current, ctx.batch.labels)
             + self.config.logit_weight * stored_logits_loss(replayed, stored, widths)
-            + self.config.label_weight * ctx.cross_entropy(replayed, labels)
+            + self.config.label_weight * ctx.cross_entropy(replayed, kept.labels)
         )
 
     def end_task(self, ctx: TaskContext) -> None:

@@ -110,11 +110,10 @@ class ReplayBase(BufferBase[ConfigT]):
         """Weighs current and replayed nodes: β·CE(current) + (1 − β)·CE(buffer) (Eq. 11)."""
         if len(self.buffer) == 0:
             return ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
-        kept, weight = self.replayed(), self._weight
         subset = ctx.subset(len(self.buffer))
-        if subset is not None:
-            kept = LabelledNodes(kept.nodes[subset], kept.labels[subset])
-            weight = None if weight is None else weight[subset]
+        kept, weight = self.replayed().take(subset), self._weight
+        if subset is not None and weight is not None:
+            weight = weight[subset]
         logits = ctx.forward(torch.cat([ctx.batch.nodes, kept.nodes]))
         num_current = ctx.batch.nodes.numel()
         if self.config.beta == "none" and ctx.batch_size is None:

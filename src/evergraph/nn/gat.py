@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from evergraph.nn.attention import AttentionPath, LayerWeights, attend, attend_plain
+from evergraph.nn.initial import glorot_bound
 from evergraph.nn.kernels import has_kernels
 from evergraph.nn.ops import Activation, dropout, relu_dropout
 from evergraph.stream.adjacency import Adjacency
@@ -64,11 +65,6 @@ class GATLayer(nn.Module):
             assert activation is None
             return attend_plain(x, weights, graph)
         return attend(x, weights, graph, activation), None
-
-
-def glorot_bound(fan_in: int, fan_out: int) -> float:
-    """Returns the end of the interval that Glorot's uniform initialisation draws from."""
-    return float((6 / (fan_in + fan_out)) ** 0.5)
 
 
 def takes_plain(path: AttentionPath, device: torch.device) -> bool:

@@ -6,7 +6,7 @@ order and random masks come from an explicit generator. All can be differentiate
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from evergraph.nn.kernels import has_kernels, kernels
-from evergraph.stream.adjacency import Adjacency, chunk_pointers
+from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.features import Features, SparseRows
 
 
@@ -46,10 +46,6 @@ class Ends:
         """The sources of the edges."""
         chunks = adjacency.source_chunks if adjacency.src.is_cuda else None
         return cls(adjacency.src, adjacency.by_source, adjacency.source_indptr, chunks)
-
-    def chunked(self) -> Ends:
-        """The same ends, prepared for nodes that very many edges share."""
-        return replace(self, chunks=chunk_pointers(self.indptr))
 
 
 class _Spread(torch.autograd.Function):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from evergraph.nn.kernels import kernels
 from evergraph.nn.ops import call
 from evergraph.stream.features import Features, SparseRows
 from evergraph.stream.pattern import Pattern
@@ -35,9 +36,8 @@ class SparseMatrix:
                 per_sample_weights=self.values,
                 include_last_offset=True,
             )
-        from evergraph.nn.kernels import numba_sparse  # noqa: PLC0415 - slow to import
-
-        return numba_sparse.times(self.pattern, self.values, dense)
+        product: Tensor = kernels("sparse", dense.device).times(self.pattern, self.values, dense)
+        return product
 
 
 def _matrix(features: SparseRows) -> SparseMatrix:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from evergraph.nn.attention import AttentionPath
+from evergraph.nn.initial import glorot_bound
 from evergraph.nn.ops import dropout, relu_dropout
 from evergraph.nn.products import SparseMatrix, multiply
 from evergraph.stream.adjacency import Adjacency
@@ -83,7 +84,7 @@ def _once(graph: Adjacency, name: str, make: Callable[[], Operator]) -> Operator
 
 def glorot(rows: int, columns: int, generator: torch.Generator) -> nn.Parameter:
     """Draws a weight matrix, Glorot uniform."""
-    bound = (6 / (rows + columns)) ** 0.5
+    bound = glorot_bound(rows, columns)
     weight = torch.empty(rows, columns).uniform_(-bound, bound, generator=generator)
     return nn.Parameter(weight)
 

@@ -24,6 +24,12 @@ class LabelledNodes:
     nodes: Tensor
     labels: Tensor
 
+    def take(self, rows: Tensor | None) -> LabelledNodes:
+        """Returns some of them; None means all."""
+        if rows is None:
+            return self
+        return LabelledNodes(self.nodes[rows], self.labels[rows])
+
     def to(self, device: torch.device | str) -> LabelledNodes:
         """Moves both to a device."""
         return LabelledNodes(self.nodes.to(device), self.labels.to(device))

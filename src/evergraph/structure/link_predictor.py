@@ -176,4 +176,4 @@ def _some(given: LabelledNodes, count: int, generator: torch.Generator) -> Label
     if given.nodes.numel() <= count:
         return given
     order = torch.randperm(given.nodes.numel(), generator=generator, device=given.nodes.device)
-    return LabelledNodes(given.nodes[order[:count]], given.labels[order[:count]])
+    return given.take(order[:count])

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 
-Family = Literal["attend", "dropout", "pairs"]
+Family = Literal["attend", "distances", "dropout", "pairs", "sparse"]
 
 
 def has_kernels(device: torch.device) -> bool:
@@ -19,6 +19,9 @@ def has_kernels(device: torch.device) -> bool:
 
 
 def kernels(family: Family, device: torch.device) -> Any:
-    """Returns the module of one family of kernels; both devices have the same functions."""
+    """Returns the module of one family of kernels, with the same functions on both devices.
+
+    ``distances`` are compiled for CUDA alone and ``sparse`` for the CPU alone.
+    """
     compiler = "triton" if device.type == "cuda" else "numba"
     return importlib.import_module(f"evergraph.nn.kernels.{compiler}_{family}")

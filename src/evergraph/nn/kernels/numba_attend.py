@@ -14,12 +14,14 @@ import torch
 from numba import njit, prange
 from torch import Tensor
 
-from evergraph.nn.kernels.numba_threads import FAST, run, scalar, view
+from evergraph.nn.kernels.numba_threads import FAST, Array, Number, run, scalar, view
 from evergraph.stream.pattern import Pattern
 
 
 @njit(parallel=True, fastmath=FAST, cache=True)
-def _scores(bounds, wx, att_src, att_dst, from_source, at_target):  # type: ignore[no-untyped-def]
+def _scores(
+    bounds: Array, wx: Array, att_src: Array, att_dst: Array, from_source: Array, at_target: Array
+) -> None:
     _, heads, channels = wx.shape
     for block in prange(bounds.size - 1):
         for i in range(bounds[block], bounds[block + 1]):
@@ -35,9 +37,20 @@ def _scores(bounds, wx, att_src, att_dst, from_source, at_target):  # type: igno
 
 
 @njit(parallel=True, fastmath=FAST, cache=True)
-def _forward(  # type: ignore[no-untyped-def]
-    bounds, indptr, columns, wx, from_source, at_target, bias, slope, out, positive, lse, share
-):
+def _forward(
+    bounds: Array,
+    indptr: Array,
+    columns: Array,
+    wx: Array,
+    from_source: Array,
+    at_target: Array,
+    bias: Array,
+    slope: Number,
+    out: Array,
+    positive: Array,
+    lse: Array,
+    share: Array,
+) -> None:
     _, heads, channels = wx.shape
     zero = slope - slope
     one = zero + np.float32(1)
@@ -82,9 +95,19 @@ def _forward(  # type: ignore[no-untyped-def]
 
 
 @njit(parallel=True, fastmath=FAST, cache=True)
-def _backward_targets(  # type: ignore[no-untyped-def]
-    bounds, grad, shown, undo, positive, share, bias, slope, delta, grad_target, part_bias
-):
+def _backward_targets(
+    bounds: Array,
+    grad: Array,
+    shown: Array,
+    undo: Number,
+    positive: Array,
+    share: Array,
+    bias: Array,
+    slope: Number,
+    delta: Array,
+    grad_target: Array,
+    part_bias: Array,
+) -> None:
     _, heads, channels = shown.shape
     zero = slope - slope
     one = zero + np.float32(1)
@@ -104,24 +127,24 @@ def _backward_targets(  # type: ignore[no-untyped-def]
 
 
 @njit(parallel=True, fastmath=FAST, cache=True)
-def _backward_sources(  # type: ignore[no-untyped-def]
-    bounds,
-    indptr,
-    columns,
-    grad,
-    wx,
-    from_source,
-    at_target,
-    lse,
-    delta,
-    grad_target,
-    att_src,
-    att_dst,
-    slope,
-    grad_wx,
-    part_src,
-    part_dst,
-):
+def _backward_sources(
+    bounds: Array,
+    indptr: Array,
+    columns: Array,
+    grad: Array,
+    wx: Array,
+    from_source: Array,
+    at_target: Array,
+    lse: Array,
+    delta: Array,
+    grad_target: Array,
+    att_src: Array,
+    att_dst: Array,
+    slope: Number,
+    grad_wx: Array,
+    part_src: Array,
+    part_dst: Array,
+) -> None:
     _, heads, channels = wx.shape
     zero = slope - slope
     one = zero + np.float32(1)

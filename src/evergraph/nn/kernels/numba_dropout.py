@@ -7,7 +7,7 @@ import torch
 from numba import njit, prange
 from torch import Tensor
 
-from evergraph.nn.kernels.numba_threads import FAST, run, scalar, view
+from evergraph.nn.kernels.numba_threads import FAST, Array, Number, run, scalar, view
 
 #: Entries that one share of the work holds; a hash gives the random bytes of eight.
 SHARE = 8192
@@ -19,7 +19,9 @@ A, B, C = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
 @njit(parallel=True, fastmath=FAST, cache=True)
-def _drop(seed, dropped, rows, scale, rectify, out):  # type: ignore[no-untyped-def]
+def _drop(
+    seed: Number, dropped: int, rows: Array, scale: Number, rectify: bool, out: Array
+) -> None:
     zero = scale - scale
     for share in prange((rows.size + SHARE - 1) // SHARE):
         begin = share * SHARE
@@ -38,7 +40,7 @@ def _drop(seed, dropped, rows, scale, rectify, out):  # type: ignore[no-untyped-
 
 
 @njit(parallel=True, fastmath=FAST, cache=True)
-def _pass_where_positive(grad, out, scale, result):  # type: ignore[no-untyped-def]
+def _pass_where_positive(grad: Array, out: Array, scale: Number, result: Array) -> None:
     zero = scale - scale
     for share in prange((grad.size + SHARE - 1) // SHARE):
         begin = share * SHARE

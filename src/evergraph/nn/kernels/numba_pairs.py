@@ -9,14 +9,21 @@ import torch
 from numba import njit, prange
 from torch import Tensor
 
-from evergraph.nn.kernels.numba_threads import FAST, run, scalar, view
+from evergraph.nn.kernels.numba_threads import FAST, Array, Number, run, scalar, view
 from evergraph.stream.pattern import Pattern
 
 
 @njit(parallel=True, fastmath=FAST, cache=True)
-def _pair_terms(  # type: ignore[no-untyped-def]
-    bounds, indptr, columns, unit, positive, margin, loss, grad
-):
+def _pair_terms(
+    bounds: Array,
+    indptr: Array,
+    columns: Array,
+    unit: Array,
+    positive: bool,
+    margin: Number,
+    loss: Array,
+    grad: Array,
+) -> None:
     width = unit.shape[1]
     zero = margin - margin
     half = zero + np.float32(0.5)

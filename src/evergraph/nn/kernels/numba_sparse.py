@@ -5,12 +5,14 @@ from __future__ import annotations
 from numba import njit, prange
 from torch import Tensor
 
-from evergraph.nn.kernels.numba_threads import FAST, run, view
+from evergraph.nn.kernels.numba_threads import FAST, Array, run, view
 from evergraph.stream.pattern import Pattern
 
 
 @njit(parallel=True, fastmath=FAST, cache=True)
-def _times(bounds, indptr, columns, values, dense, out):  # type: ignore[no-untyped-def]
+def _times(
+    bounds: Array, indptr: Array, columns: Array, values: Array, dense: Array, out: Array
+) -> None:
     width = dense.shape[1]
     for block in prange(bounds.size - 1):
         for i in range(bounds[block], bounds[block + 1]):

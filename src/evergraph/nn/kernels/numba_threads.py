@@ -10,6 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+#: What compiled code is given: views of tensors, and numbers of their precision.
+Array = np.ndarray[Any, np.dtype[Any]]
+Number = Any  # NumPy's scalars have no common type that arithmetic keeps
+
 #: Reordering inside a row is allowed; infinities and NaN keep their meaning.
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 #: numba's own thread pool serves one caller at a time.
