@@ -46,7 +46,7 @@ def train(
     check_backbone(learner.method, model_config)
     plan = plan_for(stream, model_config, training, torch.device(device))
     for task in range(learner.next_task, stream.num_tasks):
-        view = stream.view(task, needs).to(device)
+        view = stream.view(task, needs, device)
         ctx = TaskContext(
             view,
             model=learner.model,
