@@ -31,6 +31,7 @@ from evergraph.events import Event, TaskDone
 from evergraph.experiments.config import Variant, resolve
 from evergraph.experiments.runs import execute
 from evergraph.nn import ModelConfig, build_model
+from evergraph.nn.field import receptive_field
 from evergraph.nn.repeat import Repeated
 from evergraph.stream import Adjacency, LabelledNodes
 from evergraph.structure import (
@@ -91,9 +92,10 @@ def our_step(view: Any) -> Callable[[], object]:
         model.parameters(), lr=0.005, weight_decay=5e-4, fused=True, capturable=True
     )
     generator = seeded(1)
+    field = receptive_field(view.features, view.adjacency, view.train_nodes, 2)
 
     def step() -> torch.Tensor:
-        logits = model(view.features, view.adjacency, view.train_nodes, generator).logits
+        logits = model(field.features, field.graphs, field.rows, generator).logits
         loss = functional.cross_entropy(logits, view.train_labels)
         optimizer.zero_grad()
         loss.backward()

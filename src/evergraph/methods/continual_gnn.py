@@ -97,7 +97,7 @@ class ContinualGNN(BufferBase[ContinualGNNConfig]):
         if subset is not None:
             kept = LabelledNodes(kept.nodes[subset], kept.labels[subset])
             weight = weight[subset]
-        logits = ctx.forward(torch.cat([ctx.batch.nodes, kept.nodes]))
+        logits = ctx.forward(ctx.together(kept.nodes))
         split, num_current = ctx.batch.nodes.numel(), ctx.view.train_nodes.numel()
         current = ctx.cross_entropy(logits[:split], ctx.batch.labels)
         replayed = ctx.cross_entropy(logits[split:], kept.labels, weight)

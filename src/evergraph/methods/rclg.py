@@ -114,7 +114,7 @@ class RCLG(Method[RCLGConfig]):
         stored, widths = self.logits, self.widths
         if subset is not None:
             stored, widths = stored[subset], widths[subset]
-        logits = ctx.forward(torch.cat([ctx.batch.nodes, kept.nodes]))
+        logits = ctx.forward(ctx.together(kept.nodes))
         current, replayed = logits.tensor_split([ctx.batch.nodes.numel()])
         return (
             ctx.cross_entropy(current, ctx.batch.labels)

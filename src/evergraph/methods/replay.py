@@ -114,7 +114,7 @@ class ReplayBase(BufferBase[ConfigT]):
         kept, weight = self.replayed().take(subset), self._weight
         if subset is not None and weight is not None:
             weight = weight[subset]
-        logits = ctx.forward(torch.cat([ctx.batch.nodes, kept.nodes]))
+        logits = ctx.forward(ctx.together(kept.nodes))
         num_current = ctx.batch.nodes.numel()
         if self.config.beta == "none" and ctx.batch_size is None:
             labels = torch.cat([ctx.batch.labels, kept.labels])
