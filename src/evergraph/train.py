@@ -43,7 +43,7 @@ def train(
     continues to the same bits.
     """
     needs = check_needs(learner.method)
-    check_backbone(learner.method, model_config)
+    check_backbone(type(learner.method), model_config)
     plan = plan_for(stream, model_config, training, torch.device(device))
     for task in range(learner.next_task, stream.num_tasks):
         view = stream.view(task, needs).to(device)
@@ -146,19 +146,19 @@ def check_needs(method: Method[Any]) -> frozenset[str]:
     return method.needs
 
 
-def check_backbone(method: Method[Any], config: ModelConfig) -> None:
+def check_backbone(method: type[Method[Any]], config: ModelConfig) -> None:
     """Refuses a backbone that a method cannot work with."""
     if method.backbones is not None and config.backbone not in method.backbones:
         able = " or ".join(f"'{name}'" for name in sorted(method.backbones))
         raise InputError(
-            f"Expected 'backbone' to be {able} for {type(method).__name__} (got "
+            f"Expected 'backbone' to be {able} for {method.__name__} (got "
             f"'{config.backbone}'); change it or the method."
         )
     needed = "attention" in method.needs and not method.attention_optional
     if needed and not ENCODERS[config.backbone].has_attention:
         able = " or ".join(f"'{name}'" for name, cls in ENCODERS.items() if cls.has_attention)
         raise InputError(
-            f"Expected 'backbone' to be {able} for {type(method).__name__}, which needs attention "
+            f"Expected 'backbone' to be {able} for {method.__name__}, which needs attention "
             f"(got '{config.backbone}'); change it or the method."
         )
 

@@ -16,14 +16,14 @@ brought it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from evergraph.memory import Random, ReplayBuffer
-from evergraph.methods.base import Method, MethodConfig
+from evergraph.methods.base import Method, MethodConfig, SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import selection_pool
 from evergraph.stream.tasks import LabelledNodes
@@ -50,6 +50,9 @@ class GEM(Method[GEMConfig]):
     summary = "projects gradients so that the loss on no old task's buffer rises"
     paper = "Lopez-Paz and Ranzato, Gradient Episodic Memory for Continual Learning"
     year = 2017
+    search: ClassVar[SearchSpace] = {
+        "margin": (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0),
+    }
     buffer: ReplayBuffer
 
     def __init__(self, config: GEMConfig) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -28,7 +28,7 @@ from torch.nn import functional
 from evergraph.errors import InputError
 from evergraph.events import Epoch
 from evergraph.memory import Random, ReplayBuffer
-from evergraph.methods.base import Method, MethodConfig
+from evergraph.methods.base import Method, MethodConfig, SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.distillation import stored_logits_loss
 from evergraph.methods.rclg_controller import Controller, Proposal, Reinforce
@@ -78,6 +78,10 @@ class RCLG(Method[RCLGConfig]):
     year = 2022
     backbones = frozenset({"gat"})  # whose layers surgery can resize
     needs = frozenset({"validation"})
+    search: ClassVar[SearchSpace] = {
+        "logit_weight": (0.0, 0.05, 0.15, 0.5, 1.5, 5.0),
+        "label_weight": (0.5, 1.5, 5.0, 15.0),
+    }
     static_step = True
     buffer: ReplayBuffer
 

@@ -18,12 +18,14 @@ batches of training nodes before either is squared.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from evergraph.methods.anchors import AnchoredMethod, evaluated_parts, gradients, prepared
-from evergraph.methods.base import MethodConfig
+from evergraph.methods.base import MethodConfig, SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.penalties import Parameters, zeros_like
 
@@ -50,6 +52,11 @@ class TWP(AnchoredMethod[TWPConfig]):
     paper = "Liu et al., Overcoming Catastrophic Forgetting in Graph Neural Networks"
     year = 2021
     own_keys = frozenset({"beta"})
+    search: ClassVar[SearchSpace] = {
+        "lam_loss": (1e0, 1e2, 1e3, 1e4, 1e5, 1e6),
+        "lam_topology": (0.0, 1e2, 1e3, 1e4, 1e5, 1e6),
+        "beta": (0.0, 1e-4, 1e-3, 1e-2),
+    }
     needs = frozenset({"attention", "double_backward"})
 
     def loss(self, ctx: TaskContext) -> Tensor:
