@@ -50,8 +50,8 @@ def test_proposals_are_the_same_every_time_and_learn():
         for point in proposals.ask(4):
             found.append(point["lam"])
             proposals.tell(point, -abs(point["lam"] - 77.0))
-    # Forty draws of a hundred numbers come this near to 77 half as often.
-    assert sum(abs(lam - 77) <= 10 for lam in found) > 15
+    # By chance, 21 of a hundred numbers are this near to 77: 8.4 of forty draws.
+    assert sum(abs(lam - 77) <= 10 for lam in found) > 12
 
 
 def test_proposals_without_optuna_are_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch):
