@@ -44,7 +44,11 @@ def train(
     """
     needs = check_needs(learner.method)
     check_backbone(type(learner.method), model_config)
-    plan = plan_for(stream, model_config, training, torch.device(device))
+    plain = bool(needs & {"attention", "double_backward"})
+    channels = learner.method.most_channels(model_config.channels, stream.num_tasks)
+    plan = plan_for(
+        stream, model_config, training, torch.device(device), channels=channels, plain=plain
+    )
     for task in range(learner.next_task, stream.num_tasks):
         view = stream.view(task, needs).to(device)
         ctx = TaskContext(
@@ -54,7 +58,7 @@ def train(
             training=training,
             seed=seed,
             final=task == stream.num_tasks - 1,
-            plain=bool(needs & {"attention", "double_backward"}),
+            plain=plain,
             batch_size=plan.batch_size,
             descend=descend,
         )
@@ -104,13 +108,22 @@ def descend(method: Method[Any], ctx: TaskContext) -> Iterator[Epoch]:
 
 
 def plan_for(
-    stream: TaskStream, model: ModelConfig, training: TrainConfig, device: torch.device
+    stream: TaskStream,
+    model: ModelConfig,
+    training: TrainConfig,
+    device: torch.device,
+    *,
+    channels: int,
+    plain: bool,
 ) -> Plan:
     """Decides by the last task, the largest, whether whole graphs fit."""
     last = stream.tasks[-1]
     features = stream.features
     stored = features.numel() if isinstance(features, Tensor) else 2 * features.values.numel()
-    needed = training_bytes(last.num_nodes, 2 * last.num_edges, stored, model)
+    plain = plain or model.attention == "plain"
+    needed = training_bytes(
+        last.num_nodes, 2 * last.num_edges, stored, model, channels=channels, plain=plain
+    )
     return make_plan(training.batch_size, needed, total_memory(device))
 
 

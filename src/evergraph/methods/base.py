@@ -95,6 +95,10 @@ class Method(ABC, Generic[ConfigT]):
         """Tells what happened in the last task; goes into the results as it is."""
         return {}
 
+    def most_channels(self, channels: int, num_tasks: int) -> int:
+        """Returns the most channels that a head may come to have; it begins with ``channels``."""
+        return channels
+
     def memory_bytes(self) -> int:
         """Counts the bytes kept from task to task beyond the network itself."""
         return self.buffer.memory_bytes() if self.buffer is not None else 0

@@ -73,8 +73,9 @@ class EWC(AnchoredMethod[EWCConfig]):
         exact = nodes.numel() <= self.config.exact_nodes
         scale = 1 / (nodes.numel() * (1 if exact else self.config.num_probes))
         fisher = zeros_like(model)
-        for rows, output in evaluated_parts(ctx, nodes):
-            losses = functional.cross_entropy(output.logits, labels[rows], reduction="none")
+        for part in evaluated_parts(ctx, nodes):
+            mine = labels[part.rows]
+            losses = functional.cross_entropy(part.output.logits, mine, reduction="none")
             for outputs, signs in _singles(losses) if exact else self._probes(losses, ctx):
                 for name, grad in gradients(outputs, model, signs).items():
                     fisher[name] += scale * grad.square()

@@ -58,8 +58,8 @@ class MAS(AnchoredMethod[MASConfig]):
         """Averages the absolute gradient of the squared norm of the logits over nodes."""
         model, nodes = prepared(ctx), self._nodes(ctx)
         omega = zeros_like(model)
-        for _, output in evaluated_parts(ctx, nodes):
-            for norm in output.logits.square().sum(dim=1):
+        for part in evaluated_parts(ctx, nodes):
+            for norm in part.output.logits.square().sum(dim=1):
                 for name, grad in gradients(norm, model).items():
                     omega[name] += grad.abs() / nodes.numel()
         return omega
