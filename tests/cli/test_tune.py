@@ -8,13 +8,18 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from evergraph.experiments.trials import read_rows
+from evergraph.experiments.config import RunConfig, Variant
+from evergraph.experiments.grid import make_cells
+from evergraph.experiments.runs import execute
+from evergraph.experiments.trials import read_rows, write_rows
+from evergraph.experiments.tuning import Search, run_searches
 from support import QUICK, Command
 
 TIMEOUT = 120
@@ -85,32 +90,40 @@ def pairs(text: str) -> list[list[str]]:
 
 
 def test_tune_killed_in_the_middle_continues_to_the_same_log(work: Path, command: Command):
-    longer = ("--set", "epochs=30", "--trials", 6)
+    longer = words("--set", "epochs=60", "--trials", 4, "--jobs", 2)
     process = subprocess.Popen(
-        [sys.executable, "-m", "evergraph", *words(*longer, output="killed")],
+        [sys.executable, "-m", "evergraph", *longer],
         cwd=work,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
     deadline = time.monotonic() + TIMEOUT
-    while not results(work / "killed") and time.monotonic() < deadline:
+    while not results(work / "out") and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    finished = results(work / "killed")
-    times = {
-        name: (work / "killed" / name / "results.json").stat().st_mtime_ns for name in finished
-    }
-    assert 1 <= len(finished) < 7
+    files = [work / "out" / name / "results.json" for name in results(work / "out")]
+    times = [file.stat().st_mtime_ns for file in files]
+    assert 1 <= len(files) < 5
+    assert not (work / "out" / "trials.csv").exists()
 
-    assert command(*words(*longer, output="killed")).code == 0
-    for name, at in times.items():  # what was finished is not run again
-        assert (work / "killed" / name / "results.json").stat().st_mtime_ns == at
-    assert command(*words(*longer, "--jobs", 2, output="whole")).code == 0
-    assert results(work / "killed") == results(work / "whole")
-    for name in ("trials.csv", "best.yaml"):
-        assert (work / "killed" / name).read_bytes() == (work / "whole" / name).read_bytes()
+    assert command(*longer).code == 0
+    assert [file.stat().st_mtime_ns for file in files] == times  # none is run again
+    assert len(results(work / "out")) == 5
+
+    # The reference: the same search in this process, without workers and without a kill.
+    graph = Variant.parse_dataset("synthetic:nodes=60,classes=4")
+    shared = {"epochs": 60, "channels": 4, "heads": 2}
+    search = Search(graph, Variant.parse("lwf"), shared)
+
+    def measure(configs: Sequence[RunConfig]) -> list[dict[str, Any] | None]:
+        return [execute(cell.config, cell.path) for cell in make_cells(configs, work / "whole")]
+
+    effort = {"trials": 4, "seeds": 1, "finalists": 1}
+    run_searches([search], measure=measure, after_round=lambda: None, **effort)
+    assert results(work / "whole") == results(work / "out")
+    assert (work / "out" / "trials.csv").read_bytes() == write_rows(search.rows())
 
 
 def test_tune_refuses_wrong_words_in_one_sentence(work: Path, command: Command):
