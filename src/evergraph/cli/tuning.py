@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -74,35 +74,14 @@ def tune(
     log = TrialLog(output, searches)
     num_runs = sum(search.num_runs(trials, seeds, finalists) for search in searches)
     progress = GridProgress(make_console(stderr=True), num_runs)
-    failed: list[str] = []
-
-    def measure(configs: Sequence[RunConfig]) -> list[dict[str, Any] | None]:
-        cells = make_cells(configs, output)
-        results: dict[Path, dict[str, Any] | None] = {}
-
-        def note(cell: Cell, found: dict[str, Any] | None, reason: str | None) -> None:
-            results[cell.path] = found
-            progress.cell(cell, found, reason)
-
-        failed.extend(
-            run_grid(
-                cells,
-                jobs=jobs or default_jobs(place),
-                device=device,
-                data_root=data_root,
-                on_message=progress.message,
-                on_cell=note,
-            )
-        )
-        return [results[cell.path] for cell in cells]
-
+    runner = Runner(output, jobs or default_jobs(place), device, data_root, progress)
     with progress.running():
         run_searches(
             searches,
             trials=trials,
             seeds=seeds,
             finalists=finalists,
-            measure=measure,
+            measure=runner,
             after_round=log.write,
         )
     rows = log.rows()
@@ -112,7 +91,38 @@ def tune(
         console = make_console()
         console.print(tuning_sheet(rows).rich())
         console.print(f"{log.path} · {log.best}", markup=False)
-    check_finished(failed)
+    check_finished(runner.failed)
+
+
+@dataclass
+class Runner:
+    """Runs the configurations of a round in workers, and remembers which failed."""
+
+    output: Path
+    jobs: int
+    device: str
+    data_root: Path | None
+    progress: GridProgress
+    failed: list[str] = field(default_factory=list)
+
+    def __call__(self, configs: Sequence[RunConfig]) -> list[dict[str, Any] | None]:
+        """Returns results in the order of the configurations, None for failures."""
+        cells = make_cells(configs, self.output)
+        results: dict[Path, dict[str, Any] | None] = {}
+
+        def note(cell: Cell, found: dict[str, Any] | None, reason: str | None) -> None:
+            results[cell.path] = found
+            self.progress.cell(cell, found, reason)
+
+        self.failed += run_grid(
+            cells,
+            jobs=self.jobs,
+            device=self.device,
+            data_root=self.data_root,
+            on_message=self.progress.message,
+            on_cell=note,
+        )
+        return [results[cell.path] for cell in cells]
 
 
 class TrialLog:
