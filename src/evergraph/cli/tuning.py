@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -96,7 +97,10 @@ def tune(
 
 @dataclass
 class Runner:
-    """Runs the configurations of a round in workers, and remembers which failed."""
+    """Runs the configurations of a round in workers, and remembers which failed.
+
+    What took longest in the last round goes first, so that no worker is left alone with it.
+    """
 
     output: Path
     jobs: int
@@ -104,6 +108,7 @@ class Runner:
     data_root: Path | None
     progress: GridProgress
     failed: list[str] = field(default_factory=list)
+    seconds: dict[tuple[str, str], float] = field(default_factory=dict)  # by dataset and method
 
     def __call__(self, configs: Sequence[RunConfig]) -> list[dict[str, Any] | None]:
         """Returns results in the order of the configurations, None for failures."""
@@ -112,10 +117,12 @@ class Runner:
 
         def note(cell: Cell, found: dict[str, Any] | None, reason: str | None) -> None:
             results[cell.path] = found
+            if found is not None:
+                self.seconds[_kind(cell)] = found["seconds"]["total"]
             self.progress.cell(cell, found, reason)
 
         self.failed += run_grid(
-            cells,
+            sorted(cells, key=lambda cell: -self.seconds.get(_kind(cell), math.inf)),
             jobs=self.jobs,
             device=self.device,
             data_root=self.data_root,
@@ -123,6 +130,10 @@ class Runner:
             on_cell=note,
         )
         return [results[cell.path] for cell in cells]
+
+
+def _kind(cell: Cell) -> tuple[str, str]:
+    return cell.config.dataset_name, cell.config.method
 
 
 class TrialLog:
