@@ -31,7 +31,7 @@ def embedding_sample(
 ) -> dict[str, Any]:
     """Describes a sample of kept, training and evaluated nodes by the last model's embedding.
 
-    Kept nodes come first, a prefix of every class; the others are spread evenly over training
+    Kept nodes come first, all or as many of every class; the others are spread evenly over training
     and evaluated nodes sorted by class. ``components`` are principal ones, largest first, up to
     a common scale, each with the sign that makes its largest entry positive.
 
@@ -46,9 +46,11 @@ def embedding_sample(
         ``roles`` holds a letter per node: ``b`` in the buffer, ``t`` another training node,
         ``e`` evaluated. Nothing if an embedding is not finite.
     """
-    share = MAX_NODES // 2 // max(len(picks), 1)
-    kept = [nodes[: max(share, 1)] for nodes in picks.values()]
-    buffer = torch.cat(kept)[: MAX_NODES // 2] if kept else torch.empty(0, dtype=torch.int64)
+    limit = MAX_NODES // 2
+    fits = sum(nodes.numel() for nodes in picks.values()) <= limit
+    share = limit if fits else max(limit // len(picks), 1)
+    kept = [nodes[:share] for nodes in picks.values()]
+    buffer = torch.cat(kept)[:limit] if kept else torch.empty(0, dtype=torch.int64)
     train = torch.cat([task.train_nodes for task in stream.tasks])
     judged = torch.cat([stream.evaluation(task.index).nodes for task in stream.tasks])
     everyone = torch.cat([*picks.values(), buffer])

@@ -1,0 +1,49 @@
+// How the runs were made: settings that differ, complete configurations, machines, every run.
+
+const shownValue = (value) => (value === undefined ? "–" : value === null ? "none" : String(value));
+
+function settingsTable(groups) {
+  const keys = [...new Set(groups.flatMap((group) => Object.keys(group.config)))];
+  const differ = (key) => new Set(groups.map((group) => JSON.stringify(group.config[key]))).size > 1;
+  const head = ["setting", ...groups.map((group) => group.name)];
+  const rows = (wanted) => wanted.map((key) => [key.split(".").slice(1).join("."), ...groups.map((group) => shownValue(group.config[key]))]);
+  const differing = keys.filter(differ), common = keys.filter((key) => !differ(key));
+  return [
+    h("h3", {}, "Settings that differ"),
+    differing.length ? plain("Settings that differ", head, rows(differing)) : h("p", { class: "note" }, "None: there is one variant, or all are set alike."),
+    h("details", {}, h("summary", {}, `Settings that all share (${common.length})`),
+      plain("Shared settings", null, common.map((key) => [key, shownValue(groups[0].config[key])]))),
+  ];
+}
+
+function environmentTable(groups) {
+  const places = new Map();
+  for (const group of groups) for (const { environment, seeds } of group.environments) {
+    const key = JSON.stringify(environment);
+    places.set(key, (places.get(key) || 0) + seeds.length);
+  }
+  return [h("h3", {}, "Environment"), ...[...places].map(([key, count]) => {
+    const environment = JSON.parse(key);
+    if (!Object.keys(environment).length) return h("p", { class: "note" }, `${plural(count, "run")} kept no environment.json.`);
+    const { packages, ...rest } = environment;
+    const rows = Object.entries({ ...rest, ...packages }).map(([name, value]) => [name, shownValue(value)]);
+    return h("div", {}, h("p", { class: "note" }, `${plural(count, "run")} of ${environment.device_name || environment.device}:`),
+      h("dl", { class: "facts" }, rows.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))));
+  })];
+}
+
+function everyRun(groups) {
+  const rows = groups.flatMap((group) => group.seeds.map((seed, index) => ({ name: group.name, seed, pm: group.pm[index], fm: group.fm[index], current: group.current[index] })));
+  const value = (key) => ({ head: METRICS[key] || key, title: METRICS[key] || key, value: (row) => row[key], cell: (row) => (key === "seed" ? String(row.seed) : number(row[key])) });
+  const columns = [{ head: "variant", title: "Sort by name", words: true, value: (row) => row.name, cell: (row) => row.name }, ...["seed", "pm", "fm", "current"].map(value)];
+  const details = h("details", { ontoggle: () => {
+    if (details.open && !details.querySelector("table")) details.append(sortable("Every run", columns, rows));
+  } }, h("summary", {}, `Every run (${rows.length})`));
+  return details;
+}
+
+function settings(body, dataset) {
+  const groups = data.order.map((name) => dataset.groups.find((group) => group.name === name)).filter(Boolean);
+  body.append(...settingsTable(groups), everyRun(groups), ...environmentTable(groups));
+  return true;
+}
