@@ -113,7 +113,7 @@ def planted_samples() -> dict[str, Any]:
 
 
 def make_grid(folder: Path, methods: tuple[str, ...], num_seeds: int, **options: Any) -> None:
-    """Writes a grid of runs; the first method of a dataset is 5 points above the next, and so on."""
+    """Writes a grid of runs in which each method is about 5 points above the next."""
     for place, method in enumerate(methods):
         for seed in range(num_seeds):
             wobble = (seed * 7) % 5 + place * ((seed * 3) % 4) / 4

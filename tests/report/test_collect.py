@@ -51,11 +51,18 @@ def test_collect_separates_what_may_not_be_compared(tmp_path: Path):
     names = [dataset.name for dataset in collect(tmp_path).datasets]
     protocol = collect(tmp_path / "a").datasets[0].groups[0].runs[0].results["protocol_hash"][:6]
     assert names == [
+        f"cora · test · {protocol} · beef",
         f"cora · test · {protocol} · f00d",
         "cora · validation",
         "citeseer",
-        f"cora · test · {protocol} · beef",
     ]
+
+
+def test_collect_orders_datasets_as_they_are_listed(tmp_path: Path):
+    for name in ("zebra", "amazon-computers", "apple", "citeseer", "cora"):
+        make_run(tmp_path / name, dataset=name)
+    names = [dataset.name for dataset in collect(tmp_path).datasets]
+    assert names == ["cora", "citeseer", "amazon-computers", "apple", "zebra"]
 
 
 def test_collect_passes_over_copies_and_unfinished_runs(tmp_path: Path):

@@ -11,6 +11,7 @@ from typing import Any
 from evergraph.errors import InputError
 from evergraph.experiments.config import SCHEMA_VERSION, load_mapping
 from evergraph.experiments.files import read_json
+from evergraph.stream.datasets import DATASETS
 
 #: What every results.json must hold to be shown.
 REQUIRED = frozenset(
@@ -105,9 +106,11 @@ def collect(folder: Path) -> Collection:
         key = (run.results["dataset"], run.results["protocol_hash"], run.results["graph"])
         by_protocol.setdefault(key, []).append(run)
     names = _dataset_names(by_protocol)
+    known = list(DATASETS)
+    order = sorted(by_protocol, key=lambda key: (*_place(key[0], known), names[key]))
     return Collection(
         title=folder.resolve().name,
-        datasets=[Dataset(names[key], make_groups(part)) for key, part in by_protocol.items()],
+        datasets=[Dataset(names[key], make_groups(by_protocol[key])) for key in order],
         num_runs=len(runs),
         num_unfinished=len(configs) - len(finished),
         num_copies=copies,
@@ -184,6 +187,11 @@ def _dataset_names(by_protocol: dict[tuple[str, str, str], list[Run]]) -> dict[A
             length += 1
         names[key] = " · ".join(words[:length])
     return names
+
+
+def _place(name: str, known: Sequence[str]) -> tuple[int, str]:
+    """Orders registered datasets as they are listed, others by name after them."""
+    return (known.index(name), "") if name in known else (len(known), name)
 
 
 def _reference(folder: Path) -> str | None:
