@@ -111,9 +111,10 @@ def test_collect_refuses_foreign_results(tmp_path: Path, damage, words: str):
         collect(tmp_path)
 
 
-def test_collect_refuses_broken_events(tmp_path: Path):
+@pytest.mark.parametrize("text", ["{", "7"])
+def test_collect_refuses_broken_events(tmp_path: Path, text: str):
     make_run(tmp_path / "a")
-    (tmp_path / "a" / "events.jsonl").write_text("{")
+    (tmp_path / "a" / "events.jsonl").write_text(text)
     run = collect(tmp_path).datasets[0].groups[0].runs[0]
     with pytest.raises(InputError, match=r"events\.jsonl.*one JSON object per line"):
         run.events  # noqa: B018 - reading is what fails

@@ -22,13 +22,15 @@ def test_figures_of_a_grid(tmp_path: Path, command: Command):
     answer = command("report", tmp_path / "grid", "--figures", tmp_path / "f", "--format", "svg")
     assert answer.code == 0
     files = {path.name: path.read_text() for path in (tmp_path / "f").iterdir()}
-    kinds = ("ablation", "embedding", "matrices", "sizes", "stages", "time")
+    kinds = ("ablation", "edges", "embedding", "matrices", "sizes", "stages", "time")
     assert sorted(files) == [f"cora-{kind}.svg" for kind in kinds]
     for kind in ("ablation", "matrices", "time", "stages"):
         assert all(name in files[f"cora-{kind}.svg"] for name in ("dslr-50", "joint"))
     # The mean of 80 and 82 with the wobble of make_grid: 80 and 82.
     assert "81.0" in files["cora-matrices.svg"]
     assert "paper" in files["cora-ablation.svg"]
+    assert "node 7, alpha" in files["cora-edges.svg"]
+    assert "gamma" in files["cora-embedding.svg"]
 
 
 def test_figures_are_the_same_for_the_same_runs(tmp_path: Path):

@@ -34,22 +34,23 @@ class Run:
     def config(self) -> dict[str, Any]:
         """Reads the run's complete configuration."""
         path = self.folder / "config.yaml"
-        return load_mapping(path.read_text(encoding="utf-8"), str(path))
+        return load_mapping(path.read_text(encoding="utf-8", errors="replace"), str(path))
 
     @property
     def environment(self) -> dict[str, Any]:
         """Reads where the run took place; nothing if that was not kept."""
         path = self.folder / "environment.json"
-        return dict(read_json(path)) if path.exists() else {}
+        content = read_json(path) if path.exists() else {}
+        return content if isinstance(content, dict) else {}
 
     @property
     def events(self) -> list[dict[str, Any]]:
         """Reads what happened task by task; nothing if that was not kept."""
         path = self.folder / "events.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         try:
-            return [json.loads(line) for line in lines]
-        except ValueError:
+            text = path.read_text(encoding="utf-8") if path.exists() else ""
+            return [dict(json.loads(line)) for line in text.splitlines()]
+        except (ValueError, TypeError):
             raise InputError(
                 f"Expected '{path}' to hold one JSON object per line (it does not); restore it "
                 "or remove it."
@@ -198,5 +199,6 @@ def _reference(folder: Path) -> str | None:
     """Returns what a grid compared its methods with."""
     path = folder / "comparisons.json"
     content = read_json(path) if path.exists() else []
-    found = [entry.get("reference") for entry in content if isinstance(entry, dict)]
-    return str(found[0]) if found and found[0] else None
+    first = content[0] if isinstance(content, list) and content else None
+    name = first.get("reference") if isinstance(first, dict) else None
+    return None if name is None else str(name)

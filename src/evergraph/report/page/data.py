@@ -116,10 +116,10 @@ def _stages(runs: Sequence[Run]) -> dict[str, Any]:
         by_task.append(
             {
                 "seconds": {
-                    name: _mean([record["seconds"].get(name, 0.0) for record in records])
+                    name: _mean([record.get("seconds", {}).get(name, 0.0) for record in records])
                     for name in names
                 },
-                "memory_bytes": max(record["memory_bytes"] for record in records),
+                "memory_bytes": max(record.get("memory_bytes", 0) for record in records),
                 "edits": _edits([record.get("report") or {} for record in records]),
             }
         )

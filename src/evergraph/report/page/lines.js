@@ -1,10 +1,13 @@
 // Lines over time and over buffer size, with 95 % intervals.
 
 // Series: {name, points: [{x, n, mean, std, low, high, note}]}.
-function linesChart(host, label, series, { height = 300, xTitle, xName, whole = true }) {
+function linesChart(host, label, series, { height = 300, xTitle, xName, limits = [0, 100] }) {
   const points = series.flatMap((part) => part.points).filter((point) => point.mean !== null);
   if (!points.length) return host.append(h("p", { class: "empty" }, "Every line is switched off."));
-  const [low, high] = extent(points.flatMap((point) => [point.mean, point.low, point.high]));
+  const wide = extent(points.flatMap((point) => [point.mean, point.low, point.high]));
+  // Intervals of few runs may leave what is possible; the axis does not follow them.
+  const low = Math.max(wide[0], limits[0] - 2), high = Math.min(wide[1], limits[1] + 2);
+  const inside = (value) => Math.min(Math.max(value, low), high);
   const xs = [...new Set(points.map((point) => point.x))].sort((a, b) => a - b);
   return chart(host, label, height, (svg, width) => {
     const left = 44, right = 16, top = 12, bottom = height - 40;
@@ -14,7 +17,7 @@ function linesChart(host, label, series, { height = 300, xTitle, xName, whole = 
     const marks = [];
     const { found, digits } = ticks(low, high, height / 48);
     for (const value of found) svg.append(line(left, y(value), width - right, y(value), { class: "grid" }), text(left - 8, y(value) + 4, number(value, digits), { class: "tick", "text-anchor": "end" }));
-    for (const value of whole ? xs : ticks(xs[0], xs.at(-1), width / 90).found) svg.append(text(x(value), bottom + 18, String(value), { class: "tick", "text-anchor": "middle" }));
+    for (const value of xs) svg.append(text(x(value), bottom + 18, String(value), { class: "tick", "text-anchor": "middle" }));
     svg.append(text((left + width - right) / 2, height - 4, xTitle, { class: "tick", "text-anchor": "middle" }));
     series.forEach((part, index) => {
       const nudge = xs.length > 1 ? (index - (series.length - 1) / 2) * Math.min(4, (0.6 * room) / series.length) : (index - (series.length - 1) / 2) * 14;
@@ -24,7 +27,7 @@ function linesChart(host, label, series, { height = 300, xTitle, xName, whole = 
       svg.append(s("path", { d: "M" + known.map((point) => at(point).join(" ")).join("L"), class: "series", "stroke-dasharray": dash(part.name), ...paint }));
       for (const point of known) {
         const [px, py] = at(point);
-        if (point.low !== null) svg.append(line(px, y(point.low), px, y(point.high), { class: "interval thin", ...paint }));
+        if (point.low !== null) svg.append(line(px, y(inside(point.low)), px, y(inside(point.high)), { class: "interval thin", ...paint }));
         svg.append(s("circle", { cx: px, cy: py, r: 4, class: "dot", ...paint }));
         marks.push({ x: px, y: py, lines: [part.name, `${xName} ${point.x}: ${spread(point)}`,
           point.low === null ? plural(point.n, "run") : `95 % interval ${range(point.low, point.high)}, n = ${point.n}`] });
@@ -78,7 +81,7 @@ function overSize(body, dataset) {
         points: part.sizes.map(([size, name]) => ({ x: size, ...dataset.groups.find((group) => group.name === name).estimates[metric] })) }));
       const figure = h("figure", {}, h("figcaption", {}, `${METRICS[metric]}, ${BETTER[metric]}`));
       host.append(figure);
-      linesChart(figure, `${METRICS[metric]} over buffer size`, series, { xTitle: "nodes in the buffer, at most", xName: "|B| =" });
+      linesChart(figure, `${METRICS[metric]} over buffer size`, series, { xTitle: "nodes in the buffer, at most", xName: "|B| =", limits: metric === "fm" ? [-100, 100] : [0, 100] });
     }
   };
   body.append(host, legend(dataset.sizes.map((part) => part.name), colour, hidden, paint));

@@ -2,7 +2,7 @@
 
 const SECTIONS = [
   ["summary", "Summary", "Mean over seeds; click a column to sort. PM is the mean accuracy over all tasks at the end, FM what tasks lost since they were learned, Current the accuracy of each task when just learned.", summary],
-  ["differences", "Paired differences", "The chosen variant minus each other one, seed by seed: the same seed means the same split. Intervals are Student's, 95 %, not corrected for their number. An arrow at the edge lies beyond the axis.", differences, "Differences"],
+  ["differences", "Paired differences", "The chosen variant minus each other one, seed by seed: the same seed means the same split. Intervals are Student's, 95\u00a0%, not corrected for their number. An arrow at the edge lies beyond the axis.", differences, "Differences"],
   ["matrices", "Accuracy matrices", "Row i, column j: accuracy in percent on task j after task i.", matrices, "Matrices"],
   ["time", "Accuracy over time", "How a task fares while others are learned. Whiskers are 95 % intervals over seeds.", overTime, "Over time"],
   ["sizes", "Buffer size", "Variants that differ in the buffer's size alone.", overSize],

@@ -59,7 +59,7 @@ function matrices(body, dataset) {
   body.append(h("div", { class: "tools" },
     segmented("Columns", [["task", "tasks"], ["class", "classes"], ["known", "tasks, task known"]], kind, (value) => { kind = value; paint(); }),
     seeds.length > 1 ? choice("Runs", [["all", "mean of all seeds"], ...seeds.map((value) => [String(value), `seed ${value}`])], seed, (value) => { seed = value; paint(); }) : null),
-  host, h("ol", { class: "names" }, dataset.tasks.map((_, task) => h("li", {}, taskName(dataset, task)))));
+  host, h("ul", { class: "names" }, dataset.tasks.map((_, task) => h("li", {}, h("b", {}, `Task ${task + 1}`), ` ${taskName(dataset, task)}`))));
   paint();
   return true;
 }

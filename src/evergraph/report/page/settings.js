@@ -16,20 +16,24 @@ function settingsTable(groups) {
   ];
 }
 
+// Machines and versions: what all runs share once, what differs side by side.
 function environmentTable(groups) {
   const places = new Map();
   for (const group of groups) for (const { environment, seeds } of group.environments) {
-    const key = JSON.stringify(environment);
+    const { packages, ...rest } = environment;
+    const key = JSON.stringify({ ...rest, ...packages });
     places.set(key, (places.get(key) || 0) + seeds.length);
   }
-  return [h("h3", {}, "Environment"), ...[...places].map(([key, count]) => {
-    const environment = JSON.parse(key);
-    if (!Object.keys(environment).length) return h("p", { class: "note" }, `${plural(count, "run")} kept no environment.json.`);
-    const { packages, ...rest } = environment;
-    const rows = Object.entries({ ...rest, ...packages }).map(([name, value]) => [name, shownValue(value)]);
-    return h("div", {}, h("p", { class: "note" }, `${plural(count, "run")} of ${environment.device_name || environment.device}:`),
-      h("dl", { class: "facts" }, rows.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))));
-  })];
+  const found = [...places.keys()].map((key) => JSON.parse(key)), counts = [...places.values()];
+  const names = [...new Set(found.flatMap((place) => Object.keys(place)))];
+  if (!names.length) return [h("h3", {}, "Environment"), h("p", { class: "note" }, "These runs kept no environment.json.")];
+  const same = names.filter((name) => found.every((place) => place[name] === found[0][name]));
+  const differing = names.filter((name) => !same.includes(name));
+  const cut = (value) => (/^[0-9a-f]{40}$/.test(value) ? value.slice(0, 12) : shownValue(value));
+  return [h("h3", {}, "Environment"),
+    h("dl", { class: "facts" }, same.map((name) => h("div", {}, h("dt", {}, name), h("dd", {}, shownValue(found[0][name]))))),
+    differing.length ? plain("Environments that differ", ["differs in", ...counts.map((count) => plural(count, "run"))],
+      differing.map((name) => [name, ...found.map((place) => cut(place[name]))])) : null];
 }
 
 function everyRun(groups) {
@@ -44,6 +48,6 @@ function everyRun(groups) {
 
 function settings(body, dataset) {
   const groups = data.order.map((name) => dataset.groups.find((group) => group.name === name)).filter(Boolean);
-  body.append(...settingsTable(groups), everyRun(groups), ...environmentTable(groups));
+  body.append(...settingsTable(groups), everyRun(groups), ...environmentTable(groups).filter(Boolean));
   return true;
 }
