@@ -90,7 +90,7 @@ function chart(host, label, height, draw) {
     frame.replaceChildren(svg);
     explore(frame, svg, marks);
   };
-  host.append(frame);
+  host.append(h("div", { class: "tall" }, frame));
   resizer.observe(frame);
   return frame;
 }

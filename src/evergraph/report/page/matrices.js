@@ -8,7 +8,7 @@ function heatCell(found, where, wide) {
   const strength = 4 + 96 * (found.mean / 100) ** 2.2;
   const lines = [where, `${spread(found)} %`, found.low === null ? plural(found.n, "run") : `${plural(found.n, "run")}, 95 % interval ${range(found.low, found.high)}`];
   const show = (event) => { const box = event.currentTarget.getBoundingClientRect(); showTip(lines, box.left + box.width / 2, box.top); };
-  return h("td", { class: `heat${strength > 50 ? " deep" : ""}`, tabindex: -1, style: { "--strength": `${strength.toFixed(1)}%` },
+  return h("td", { class: `heat${strength > 66 ? " deep" : strength > 50 ? " middling" : ""}`, tabindex: -1, style: { "--strength": `${strength.toFixed(1)}%` },
     onpointerenter: show, onpointerleave: hideTip, onfocus: show, onblur: hideTip }, number(found.mean, wide ? 0 : 1));
 }
 
