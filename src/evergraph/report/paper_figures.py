@@ -13,7 +13,7 @@ from evergraph.experiments.grid import slug
 from evergraph.report.drawings import COLOURS, DRAWINGS
 
 FORMATS = ("pdf", "png", "svg")
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.spines.top": False,
