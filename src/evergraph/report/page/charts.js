@@ -4,7 +4,13 @@ const tip = byId("tip");
 const PALETTE = 10;
 const hue = (index) => `var(--c${index % PALETTE})`;
 const colour = (name) => hue(Math.max(data.order.indexOf(name), 0));
-const dash = (name) => ["", "7 4", "2 3", "9 3 2 3"][Math.floor(data.order.indexOf(name) / PALETTE) % 4];
+// The variants of a dataset that pass a test, the reference first.
+const ordered = (dataset, test = () => true) =>
+  data.order
+    .map((name) => dataset.groups.find((group) => group.name === name))
+    .filter((group) => group && test(group));
+const dash = (name) =>
+  ["", "7 4", "2 3", "9 3 2 3"][Math.floor(data.order.indexOf(name) / PALETTE) % 4];
 
 function scale(d0, d1, r0, r1) {
   const span = d1 - d0 || 1;
@@ -16,13 +22,15 @@ function ticks(low, high, count) {
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((k) => k * power).find((k) => k >= rough * 0.999);
   const found = [];
-  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) found.push(k * step);
+  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++)
+    found.push(k * step);
   return { found, digits: Math.max(0, -Math.floor(Math.log10(step) + 1e-9)) };
 }
 
 function extent(values, pad = 0.08, least = 2) {
   const known = values.filter((value) => value !== null && value !== undefined);
-  const low = Math.min(...known), high = Math.max(...known);
+  const low = Math.min(...known),
+    high = Math.max(...known);
   const room = Math.max((high - low) * pad, least / 2);
   return [low - room, high + room];
 }
@@ -31,22 +39,31 @@ function showTip(lines, left, top) {
   tip.replaceChildren(...lines.map((line, index) => h(index ? "span" : "strong", {}, line)));
   tip.hidden = false;
   const { width, height } = tip.getBoundingClientRect();
-  const x = Math.min(Math.max(left - width / 2, 8), document.documentElement.clientWidth - width - 8);
+  const x = Math.min(
+    Math.max(left - width / 2, 8),
+    document.documentElement.clientWidth - width - 8,
+  );
   const y = top - height - 14 < 8 ? top + 18 : top - height - 14;
   tip.style.setProperty("left", `${x}px`);
   tip.style.setProperty("top", `${y}px`);
 }
 
-const hideTip = () => { tip.hidden = true; };
+const hideTip = () => {
+  tip.hidden = true;
+};
 
 // Makes marks {x, y, lines} reachable by pointer and by arrow keys.
 function explore(frame, svg, marks) {
   const ring = s("circle", { r: 8, class: "ring" });
   let at = -1;
-  const hide = () => { ring.remove(); hideTip(); };
+  const hide = () => {
+    ring.remove();
+    hideTip();
+  };
   const show = (index) => {
     at = index;
-    const mark = marks[at], box = svg.getBoundingClientRect();
+    const mark = marks[at],
+      box = svg.getBoundingClientRect();
     ring.setAttribute("cx", mark.x);
     ring.setAttribute("cy", mark.y);
     svg.append(ring);
@@ -54,13 +71,16 @@ function explore(frame, svg, marks) {
   };
   svg.addEventListener("pointermove", (event) => {
     const box = svg.getBoundingClientRect();
-    const x = event.clientX - box.left, y = event.clientY - box.top;
-    let best = -1, nearest = 28 ** 2;
+    const x = event.clientX - box.left,
+      y = event.clientY - box.top;
+    let best = -1,
+      nearest = 28 ** 2;
     marks.forEach((mark, index) => {
       const far = (mark.x - x) ** 2 + (mark.y - y) ** 2;
       if (far < nearest) [best, nearest] = [index, far];
     });
-    if (best < 0) hide(); else if (best !== at || tip.hidden) show(best);
+    if (best < 0) hide();
+    else if (best !== at || tip.hidden) show(best);
   });
   svg.addEventListener("pointerleave", hide);
   frame.onblur = hide;
@@ -77,15 +97,25 @@ const resizer = new ResizeObserver((entries) => entries.forEach((entry) => entry
 
 // A chart that redraws itself when its width changes; draw(svg, width, height) returns its marks.
 function chart(host, label, height, draw) {
-  const frame = h("div", { class: "chart", tabindex: 0, role: "group",
-    "aria-roledescription": "chart", "aria-label": `${label}. Arrow keys read the values.` });
+  const frame = h("div", {
+    class: "chart",
+    tabindex: 0,
+    role: "group",
+    "aria-roledescription": "chart",
+    "aria-label": `${label}. Arrow keys read the values.`,
+  });
   let last = 0;
   frame.paint = () => {
     const width = Math.floor(frame.clientWidth);
     if (!width || width === last) return;
     last = width;
     const tall = typeof height === "function" ? height(width) : height;
-    const svg = s("svg", { width, height: tall, viewBox: `0 0 ${width} ${tall}`, "aria-hidden": true });
+    const svg = s("svg", {
+      width,
+      height: tall,
+      viewBox: `0 0 ${width} ${tall}`,
+      "aria-hidden": true,
+    });
     const marks = draw(svg, width, tall) || [];
     frame.replaceChildren(svg);
     explore(frame, svg, marks);
@@ -100,74 +130,31 @@ const line = (x1, y1, x2, y2, props) => s("line", { x1, y1, x2, y2, ...props });
 
 // Cuts words that would not fit; about 7 units a letter.
 const clip = (words, room) =>
-  words.length * 6.9 <= room ? words : words.slice(0, Math.max(Math.floor(room / 6.9) - 1, 1)) + "…";
+  words.length * 6.9 <= room
+    ? words
+    : words.slice(0, Math.max(Math.floor(room / 6.9) - 1, 1)) + "…";
 
 function legend(names, look, hidden, change) {
-  return h("div", { class: "legend" }, names.map((name) => {
-    const button = h("button", { type: "button", "aria-pressed": String(!hidden.has(name)), onclick: () => {
-      if (hidden.has(name)) hidden.delete(name); else hidden.add(name);
-      button.setAttribute("aria-pressed", String(!hidden.has(name)));
-      change();
-    } }, h("i", { style: { background: look(name) } }), name);
-    return button;
-  }));
-}
-
-// The room that names need to the left of a chart.
-const margin = (names, width) => Math.min(Math.max(...names.map((name) => name.length)) * 7.4 + 14, width * 0.36, 230);
-
-// The range that most rows lie in: one far away does not squeeze all others.
-function nearby(rows, origin) {
-  const centre = origin ?? median(rows.map((row) => row.value));
-  const reach = 4 * median(rows.map((row) => Math.max(Math.abs(row.value - centre), row.high - row.low)));
-  const near = rows.filter((row) => Math.abs(row.value - centre) <= reach);
-  return extent((near.length ? near : rows).flatMap((row) => [row.value, row.low, row.high, row.claim]).concat(origin ?? []));
-}
-
-function median(values) {
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted[Math.floor((sorted.length - 1) / 2)];
-}
-
-// Rows with a value and its interval: bars from zero, or dots on the range of most; what lies
-// beyond is an arrow at the edge.
-function rowsChart(host, label, rows, { bars = false, origin = null, sign = false } = {}) {
-  const known = rows.filter((row) => row.value !== null);
-  if (!known.length) return host.append(h("p", { class: "empty" }, "No run has this number."));
-  const [low, high] = bars ? [0, extent(known.flatMap((row) => [row.value, row.high, row.claim]))[1]] : nearby(known, origin);
-  return chart(host, label, rows.length * 34 + 34, (svg, width, height) => {
-    const left = margin(rows.map((row) => row.name), width), right = width > 520 ? 158 : 56, bottom = height - 24;
-    const x = scale(low, high, left + 6, width - right - 10);
-    const { found, digits } = ticks(low, high, Math.max(2, (width - left - right) / 80));
-    for (const value of found) {
-      svg.append(line(x(value), 4, x(value), bottom, { class: value === origin ? "axis" : "grid" }));
-      svg.append(text(x(value), height - 6, number(value, digits, sign), { class: "tick", "text-anchor": "middle" }));
-    }
-    return rows.map((row, index) => {
-      const y = 21 + index * 34;
-      svg.append(text(left - 6, y + 4, clip(row.name, left - 8), { class: "label", "text-anchor": "end" }));
-      if (row.value === null) return { x: left, y, lines: row.lines };
-      const words = number(row.value, 2, sign) + (width > 520 && row.low !== null ? `  ${range(row.low, row.high, sign)}` : "");
-      svg.append(text(width - 2, y + 4, words, { class: "value", "text-anchor": "end" }));
-      return { x: drawRow(svg, row, x, y, bars, low, high), y, lines: row.lines };
-    });
-  });
-}
-
-function drawRow(svg, row, x, y, bars, low, high) {
-  const paint = { style: { fill: row.colour, stroke: row.colour } };
-  if (row.value < low || row.value > high) {
-    const right = row.value > high, edge = x(right ? high : low);
-    svg.append(s("path", { d: right ? `M${edge - 11} ${y - 6}l11 6l-11 6z` : `M${edge + 11} ${y - 6}l-11 6l11 6z`, ...paint }));
-    return edge;
-  }
-  if (bars) svg.append(s("rect", { x: x(0), y: y - 9, width: Math.max(x(row.value) - x(0), 1), height: 18, rx: 3, class: "solid", ...paint }));
-  if (row.low !== null) {
-    const look = bars ? { class: "error" } : { class: "interval", ...paint };
-    const ends = [Math.max(row.low, low), Math.min(row.high, high)];
-    svg.append(line(x(ends[0]), y, x(ends[1]), y, look), ...ends.map((end) => line(x(end), y - 5, x(end), y + 5, look)));
-  }
-  if (!bars) svg.append(s("circle", { cx: x(row.value), cy: y, r: 5.5, class: "dot", ...paint }));
-  if (row.claim !== null && row.claim >= low && row.claim <= high) svg.append(s("path", { d: `M${x(row.claim)} ${y - 7}l6 7l-6 7l-6 -7z`, class: "claim" }));
-  return x(row.value);
+  return h(
+    "div",
+    { class: "legend" },
+    names.map((name) => {
+      const button = h(
+        "button",
+        {
+          type: "button",
+          "aria-pressed": String(!hidden.has(name)),
+          onclick: () => {
+            if (hidden.has(name)) hidden.delete(name);
+            else hidden.add(name);
+            button.setAttribute("aria-pressed", String(!hidden.has(name)));
+            change();
+          },
+        },
+        h("i", { style: { background: look(name) } }),
+        name,
+      );
+      return button;
+    }),
+  );
 }

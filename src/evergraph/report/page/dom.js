@@ -5,11 +5,13 @@ const SVG = "http://www.w3.org/2000/svg";
 function fill(element, props, children) {
   for (const [key, value] of Object.entries(props || {})) {
     if (value === null || value === undefined || value === false) continue;
-    if (key === "style") for (const [name, part] of Object.entries(value)) element.style.setProperty(name, part);
+    if (key === "style")
+      for (const [name, part] of Object.entries(value)) element.style.setProperty(name, part);
     else if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
     else element.setAttribute(key, value === true ? "" : value);
   }
-  for (const child of children.flat()) if (child !== null && child !== undefined) element.append(child);
+  for (const child of children.flat())
+    if (child !== null && child !== undefined) element.append(child);
   return element;
 }
 
@@ -26,7 +28,9 @@ function number(value, digits = 2, sign = false) {
 
 const spread = (e) => number(e.mean) + (e.std === null ? "" : " ± " + number(e.std));
 const range = (low, high, sign = false) =>
-  low === null || low === undefined ? "no interval" : `[${number(low, 2, sign)}, ${number(high, 2, sign)}]`;
+  low === null || low === undefined
+    ? "no interval"
+    : `[${number(low, 2, sign)}, ${number(high, 2, sign)}]`;
 const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 
 function bytes(value) {
@@ -50,15 +54,37 @@ let controls = 0;
 // A row of radio buttons that looks like one switch; arrow keys move within it.
 function segmented(label, options, value, change) {
   const group = `control-${++controls}`;
-  return h("fieldset", { class: "segmented" }, h("legend", {}, label),
-    h("div", {}, options.map(([key, text]) => h("label", {},
-      h("input", { type: "radio", name: group, value: key, checked: key === value,
-        onchange: () => change(key) }), h("span", {}, text)))));
+  return h(
+    "fieldset",
+    { class: "segmented" },
+    h("legend", {}, label),
+    h(
+      "div",
+      {},
+      options.map(([key, text]) =>
+        h(
+          "label",
+          {},
+          h("input", {
+            type: "radio",
+            name: group,
+            value: key,
+            checked: key === value,
+            onchange: () => change(key),
+          }),
+          h("span", {}, text),
+        ),
+      ),
+    ),
+  );
 }
 
 function choice(label, options, value, change) {
-  const select = h("select", { onchange: () => change(select.value) },
-    options.map(([key, text]) => h("option", { value: key, selected: key === value }, text)));
+  const select = h(
+    "select",
+    { onchange: () => change(select.value) },
+    options.map(([key, text]) => h("option", { value: key, selected: key === value }, text)),
+  );
   return h("label", { class: "choice" }, h("span", {}, label), select);
 }
 
@@ -67,9 +93,17 @@ function some(host, items, limit, draw, noun) {
   const rest = items.slice(limit);
   items.slice(0, limit).forEach((item) => host.append(draw(item)));
   if (!rest.length) return;
-  const button = h("button", { class: "more", type: "button", onclick: () => {
-    button.remove();
-    rest.forEach((item) => host.append(draw(item)));
-  } }, `Show ${rest.length} more ${noun}`);
+  const button = h(
+    "button",
+    {
+      class: "more",
+      type: "button",
+      onclick: () => {
+        button.remove();
+        rest.forEach((item) => host.append(draw(item)));
+      },
+    },
+    `Show ${rest.length} more ${noun}`,
+  );
   host.append(button);
 }
