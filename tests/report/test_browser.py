@@ -38,7 +38,10 @@ def browser() -> Iterator[Any]:
     if program is None:
         pytest.skip("no Chromium found: install chromium or set EVERGRAPH_BROWSER to its path")
     with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        try:
+            started = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        except playwright.Error as error:
+            pytest.skip(f"{program} does not start: {str(error).splitlines()[0]}")
         yield started
         started.close()
 
@@ -63,7 +66,7 @@ def open_page(browser: Any) -> Iterator[OpenPage]:
         options = {"viewport": {"width": 1200, "height": 900}, **options}
         contexts.append(browser.new_context(**options))
         page = contexts[-1].new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(30_000)
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: (complaints.append("dialog"), dialog.dismiss()))
