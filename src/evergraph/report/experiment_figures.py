@@ -23,22 +23,43 @@ Draw = Callable[["Axes", list[Cell], Outcome], None]
 
 
 def draw_outcome(outcome: Outcome) -> Figure | None:
-    """Draws one panel per dataset and column, None when there is nothing to show."""
-    spec, rows = outcome["figure"], [row for row in outcome["rows"] if row["seeds"]]
+    """Draws a line of panels per dataset, None when there is nothing to show."""
+    kind, rows = outcome["figure"]["kind"], [row for row in outcome["rows"] if row["seeds"]]
     datasets = list(dict.fromkeys(row["dataset"] for row in rows))
-    scatter = spec["kind"] == "scatter"
-    panels = [spec["metrics"]] if scatter else [(metric,) for metric in spec["metrics"]]
-    panels = [p for p in panels if all(any(r["metric"] == m for r in rows) for m in p)]
+    panels = _panels(outcome, rows) if kind in DRAWERS else []
     if not datasets or not panels:
         return None
     figure = new_figure(4.2 * len(panels), 3.2 * len(datasets))
     axes = figure.subplots(len(datasets), len(panels), squeeze=False)
     for line, dataset in zip(axes, datasets, strict=True):
-        for axis, metrics in zip(line, panels, strict=True):
-            cells = [r for r in rows if r["dataset"] == dataset and r["metric"] in metrics]
-            DRAWERS[spec["kind"]](axis, cells, outcome)
-            axis.set_title(dataset if scatter else f"{dataset}: {_title(outcome, metrics[0])}")
+        for axis, (title, metrics, series) in zip(line, panels, strict=True):
+            cells = [
+                row
+                for row in rows
+                if (row["dataset"], row["metric"] in metrics) == (dataset, True)
+                and series in (None, row["series"])
+            ]
+            if cells:
+                DRAWERS[kind](axis, cells, outcome)
+            axis.set_title(f"{dataset}{title}")
     return figure
+
+
+def _panels(outcome: Outcome, rows: Sequence[Cell]) -> list[tuple[str, Sequence[str], str | None]]:
+    """Lists the panels of a dataset: title, columns and series (None for all)."""
+    spec = outcome["figure"]
+    present = {row["metric"] for row in rows}
+    metrics = [metric for metric in spec["metrics"] if metric in present]
+    if spec["kind"] in {"scatter", "groups"}:
+        return [("", metrics, None)] if metrics else []
+    names: list[str | None] = [None]
+    if spec["split"]:
+        names = list(dict.fromkeys(row["series"] for row in rows))
+    return [
+        (f": {_title(outcome, metric)}{f' over {name}' if name else ''}", [metric], name)
+        for metric in metrics
+        for name in names
+    ]
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -106,6 +127,26 @@ def _bars(axis: Axes, cells: list[Cell], outcome: Outcome) -> None:
     if any(cell["claims"] for cell in cells):
         axis.plot([], [], "D", color=COLOURS[1], label="paper")
         axis.legend(fontsize="small")
+
+
+def _groups(axis: Axes, cells: list[Cell], outcome: Outcome) -> None:
+    """Draws a group of bars per column, one bar per row."""
+    columns = list(dict.fromkeys(cell["metric"] for cell in cells))
+    names = list(dict.fromkeys(cell["row"] for cell in cells))
+    width = 0.8 / len(names)
+    for index, name in enumerate(names):
+        mine = [cell for cell in cells if cell["row"] == name]
+        places = [columns.index(cell["metric"]) + index * width for cell in mine]
+        colour = COLOURS[index % len(COLOURS)]
+        means, errors = [c["mean"] for c in mine], [c["std"] or 0.0 for c in mine]
+        axis.bar(places, means, width, yerr=errors, color=colour, capsize=2, label=name)
+        for place, cell in zip(places, mine, strict=True):
+            for claim in cell["claims"]:
+                axis.plot(place, claim["mean"], "D", color="black", markersize=4)
+    middle = width * (len(names) - 1) / 2
+    ticks = [place + middle for place in range(len(columns))]
+    axis.set_xticks(ticks, [_title(outcome, key) for key in columns], rotation=40, ha="right")
+    axis.legend(fontsize="small")
 
 
 def _lines(axis: Axes, cells: list[Cell], outcome: Outcome) -> None:
@@ -177,6 +218,7 @@ def _title(outcome: Outcome, key: str) -> str:
 
 DRAWERS: dict[str, Draw] = {
     "bars": _bars,
+    "groups": _groups,
     "lines": _lines,
     "heatmap": _heatmap,
     "scatter": _scatter,

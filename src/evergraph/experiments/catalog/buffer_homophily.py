@@ -12,7 +12,7 @@ EXPERIMENT = Experiment(
         Row("CD", "replay:selector=cd", view="before"),
     ],
     metrics=(*CLASS_HOMOPHILY, HOMOPHILY),
-    figure=Figure("bars", ("homophily",)),
+    figure=Figure("groups", tuple(metric.key for metric in CLASS_HOMOPHILY)),
     statements=(
         Statement(
             "nodes kept by CD have a lower homophily than those kept by MF",

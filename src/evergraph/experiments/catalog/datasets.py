@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from evergraph.experiments.config import Variant
 from evergraph.experiments.experiment import THREE, Experiment, Facts, Figure, Metric, Row
 from evergraph.stream.datasets import load_graph
 
@@ -17,7 +18,8 @@ TITLES = {
 
 def describe(facts: Facts, data_root: Path | None) -> Mapping[str, float]:
     """Counts what was loaded, undirected edges once and without loops."""
-    graph = load_graph(facts.dataset, data_root)
+    variant = Variant.parse_dataset(facts.dataset)
+    graph = load_graph(variant.name, data_root, variant.options or None)
     return {
         "nodes": graph.num_nodes,
         "edges": graph.edges.shape[1],

@@ -14,7 +14,7 @@ EXPERIMENT = Experiment(
         Row(WITH, "dslr", view="after"),
     ],
     metrics=(*CLASS_HOMOPHILY, HOMOPHILY),
-    figure=Figure("bars", ("homophily",)),
+    figure=Figure("groups", tuple(metric.key for metric in CLASS_HOMOPHILY)),
     statements=(
         Statement(
             "structure learning raises the homophily of replayed nodes",
