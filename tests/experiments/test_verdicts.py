@@ -27,7 +27,8 @@ def test_judge_number_is_welch_with_ten_printed_seeds():
 
 
 def test_judge_number_takes_our_deviation_where_none_is_printed():
-    assert judge_number(ten(81.0, 1.0), 80.0, None) == judge_number(ten(81.0, 1.0), 80.0, 1.0)
+    without, printed = (judge_number(ten(81.0, 1.5), 80.0, std) for std in (None, 1.5))
+    assert (without.low, without.high) == pytest.approx((printed.low, printed.high))
 
 
 def test_judge_number_by_unequal_deviations():

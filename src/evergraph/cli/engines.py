@@ -32,8 +32,7 @@ class GridOptions:
     track: str | None = None
 
     def __post_init__(self) -> None:
-        if self.jobs is not None and self.jobs < 1:
-            raise InputError(f"Expected '--jobs' of at least 1 (got {self.jobs}); raise it.")
+        check_counts(jobs=self.jobs)
         if self.engine not in {"local", "ray"}:
             raise unknown_name("engine", self.engine, {"local", "ray"})
         if self.engine == "local" and (self.address is not None or self.gpus):
@@ -73,8 +72,8 @@ def run_cells(cells: Sequence[Cell], options: GridOptions) -> list[str]:
         )
 
 
-def refuse_failures(failed: Sequence[str]) -> None:
-    """Ends a command whose grid is not whole."""
+def check_finished(failed: Sequence[str]) -> None:
+    """Ends a command whose cells did not all finish."""
     if failed:
         raise InputError(
             f"Expected every cell to finish (got {len(failed)} failures, first '{failed[0]}'); "
@@ -82,18 +81,19 @@ def refuse_failures(failed: Sequence[str]) -> None:
         )
 
 
-def check_folder(output: Path) -> None:
-    """Refuses an ``--output`` that is a file."""
+def check_output(output: Path) -> None:
+    """Refuses an output that is not a folder."""
     if output.exists() and not output.is_dir():
         raise InputError(
             f"Expected '--output' to be a folder (got the file '{output}'); choose another."
         )
 
 
-def check_seeds(seeds: int | None) -> None:
-    """Refuses a grid without seeds."""
-    if seeds is not None and seeds < 1:
-        raise InputError(f"Expected '--seeds' of at least 1 (got {seeds}); raise it.")
+def check_counts(**counts: int | None) -> None:
+    """Refuses an option below 1 that counts something."""
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise InputError(f"Expected '--{name}' of at least 1 (got {count}); raise it.")
 
 
 def default_jobs(place: torch.device) -> int:

@@ -12,9 +12,9 @@ from evergraph.cli import options
 from evergraph.cli.console import make_console
 from evergraph.cli.engines import (
     GridOptions,
-    check_folder,
-    check_seeds,
-    refuse_failures,
+    check_counts,
+    check_finished,
+    check_output,
     run_cells,
 )
 from evergraph.experiments.config import Variant, check_shared, resolve
@@ -53,8 +53,8 @@ def compare(
     as_json: options.JsonOption = False,
 ) -> None:
     """Compare methods over seeds; finished cells are never run again."""
-    check_seeds(seeds)
-    check_folder(output)
+    check_counts(seeds=seeds)
+    check_output(output)
     grid = GridOptions(jobs, device, data_root, engine, address, gpus, track)
     shared = options.shared_settings(
         sets,
@@ -82,7 +82,7 @@ def compare(
         merge_runs(output, merge)
     failed = run_cells(cells, grid)
     _conclude(output, variants[0].label, as_json)
-    refuse_failures(failed)
+    check_finished(failed)
 
 
 def _conclude(output: Path, reference: str, as_json: bool) -> None:

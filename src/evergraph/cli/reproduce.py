@@ -13,9 +13,9 @@ from evergraph.cli import options
 from evergraph.cli.console import make_console
 from evergraph.cli.engines import (
     GridOptions,
-    check_folder,
-    check_seeds,
-    refuse_failures,
+    check_counts,
+    check_finished,
+    check_output,
     run_cells,
 )
 from evergraph.errors import InputError
@@ -91,8 +91,8 @@ def reproduce(
     as_json: options.JsonOption = False,
 ) -> None:
     """Reproduce a table or figure of the paper; runs are shared between experiments."""
-    check_seeds(seeds)
-    check_folder(output)
+    check_counts(seeds=seeds)
+    check_output(output)
     if experiment is None and document_to is None:
         raise InputError(
             "Expected an experiment or '--document' (got neither); name one that 'evergraph "
@@ -114,7 +114,7 @@ def reproduce(
         failed = _run(parts, output, merge or [], grid)
         outcomes = _conclude(parts, output, request)
         _show(outcomes, as_json)
-        refuse_failures(failed)
+        check_finished(failed)
     if document_to is not None:
         text = document(read_outcomes(output), read_explanations(output))
         write_atomic(document_to, text.encode())

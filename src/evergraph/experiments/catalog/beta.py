@@ -23,13 +23,13 @@ EXPERIMENT = Experiment(
     figure=Figure("lines", ("pm", "fm", "current"), "β (last point: not used)"),
     quick_rows=("0.05", "0.1", "0.3", NOT_USED),
     statements=(
-        Statement("FM rises with β", "Section 6.4, Table 6", lambda t: t.slope(NUMBERS, "fm")),
+        Statement("FM rises with β", "Section 5.2.4, Table 6", lambda t: t.slope(NUMBERS, "fm")),
         Statement(
-            "Current rises with β", "Section 6.4, Table 6", lambda t: t.slope(NUMBERS, "current")
+            "Current rises with β", "Section 5.2.4, Table 6", lambda t: t.slope(NUMBERS, "current")
         ),
         Statement(
             "without β FM is above that of the β in use",
-            "Section 6.4, Table 6",
+            "Section 5.2.4, Table 6",
             larger(NOT_USED, "0.1", "fm"),
         ),
     ),

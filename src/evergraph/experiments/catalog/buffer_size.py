@@ -32,13 +32,13 @@ def claims(other: str) -> tuple[Statement, ...]:
     def behind(table: Table) -> Values:
         return table.mean(at("dslr"), "pm") - table.mean(at(other), "pm")
 
-    where = "Section 5.1 (3), Figure 4"
+    where = "Section 5.1.1 (3), Figure 4"
     return (
         Statement(f"as its buffer shrinks, {other} loses more PM than DSLR", where, gains),
         Statement(f"as its buffer shrinks, {other}'s FM rises more than DSLR's", where, loses),
         Statement(
             f"DSLR's PM is above {other}'s on average over all sizes",
-            "Appendix H.1, Figure 11",
+            "Appendix J.1, Figure 11",
             behind,
         ),
     )

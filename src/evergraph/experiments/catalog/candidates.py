@@ -13,17 +13,17 @@ EXPERIMENT = Experiment(
     statements=(
         Statement(
             "candidates need less time for inference",
-            "Section 6.1, Figure 8 (c)",
+            "Section 5.2.1, Figure 8 (c)",
             larger("entire", "candidates", "inference"),
         ),
         Statement(
             "candidates give a higher PM",
-            "Section 6.1, Figure 8 (a)",
+            "Section 5.2.1, Figure 8 (a)",
             larger("candidates", "entire", "pm"),
         ),
         Statement(
             "candidates give a lower FM",
-            "Section 6.1, Figure 8 (b)",
+            "Section 5.2.1, Figure 8 (b)",
             larger("entire", "candidates", "fm"),
         ),
     ),

@@ -13,12 +13,12 @@ EXPERIMENT = Experiment(
     statements=(
         Statement(
             "the buffer of coverage is more diverse than ER-GNN's",
-            "Section 5.2, Table 3",
+            "Section 5.1.2, Table 3",
             larger("dslr w/o SL", "er-gnn", "diversity"),
         ),
         Statement(
             "the nodes it predicts correctly are more diverse",
-            "Section 5.2, Table 3",
+            "Section 5.1.2, Table 3",
             larger("dslr w/o SL", "er-gnn", "correct_diversity"),
         ),
     ),

@@ -18,7 +18,7 @@ EXPERIMENT = Experiment(
     statements=(
         Statement(
             "structure learning raises the homophily of replayed nodes",
-            "Appendix H.3, Table 16",
+            "Appendix J.3, Table 16",
             larger(WITH, WITHOUT, "homophily"),
         ),
     ),

@@ -16,12 +16,12 @@ EXPERIMENT = Experiment(
     statements=(
         Statement(
             "both losses give a higher homophily than the link loss alone",
-            "Section 6.2, Figure 9",
+            "Section 5.2.2, Figure 9",
             larger(of.BOTH, of.LINK, "homophily"),
         ),
         Statement(
             "raising homophily directly gives the highest",
-            "Section 6.2, Figure 9",
+            "Section 5.2.2, Figure 9",
             lambda t: (
                 t(of.HOMOPHILY, "homophily")
                 - t.best([of.CD, of.LINK, of.NODE, of.BOTH], "homophily")

@@ -13,7 +13,7 @@ EXPERIMENT = Experiment(
     statements=(
         Statement(
             "structure learning takes less than half of a task",
-            "Appendix F, Table 12",
+            "Appendix H, Table 12",
             lambda t: -(t("dslr", "structure") / t("dslr", "task")) + 0.5,
         ),
     ),

@@ -31,32 +31,32 @@ EXPERIMENT = Experiment(
     statements=(
         Statement(
             "DSLR's PM is above that of the best baseline",
-            "Section 5.1 (1)",
+            "Section 5.1.1 (1)",
             lambda t: t("dslr", "pm") - t.best(BASELINES, "pm"),
         ),
         Statement(
             "DSLR's FM is below that of the best baseline",
-            "Section 5.1 (1)",
+            "Section 5.1.1 (1)",
             lambda t: t.best(BASELINES, "fm") - t("dslr", "fm"),
         ),
         Statement(
             "DSLR varies less over seeds than the baselines do on average",
-            "Section 5.1 (1)",
+            "Section 5.1.1 (1)",
             spread,
         ),
         Statement(
             "ER-GNN's PM is above that of the best baseline without replay",
-            "Section 5.1 (2)",
+            "Section 5.1.1 (2)",
             lambda t: t("er-gnn", "pm") - t.best(NO_REPLAY, "pm"),
         ),
         Statement(
             "ContinualGNN's PM is above that of the best baseline without replay",
-            "Section 5.1 (2)",
+            "Section 5.1.1 (2)",
             lambda t: t("continual-gnn", "pm") - t.best(NO_REPLAY, "pm"),
         ),
         Statement(
             "ER-GNN's FM is above that of the best other baseline",
-            "Section 5.1 (2)",
+            "Section 5.1.1 (2)",
             lambda t: t("er-gnn", "fm") - t.best([b for b in BASELINES if b != "er-gnn"], "fm"),
         ),
     ),

@@ -17,12 +17,12 @@ EXPERIMENT = Experiment(
     statements=(
         Statement(
             "diversity rises with r",
-            "Appendix G, Table 14",
+            "Appendix I, Table 14",
             lambda t: t.slope(NAMES, "diversity"),
         ),
         Statement(
             "distance from the centre rises with r",
-            "Appendix G, Table 14",
+            "Appendix I, Table 14",
             lambda t: t.slope(NAMES, "centre"),
         ),
     ),

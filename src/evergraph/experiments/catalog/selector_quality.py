@@ -4,7 +4,7 @@ from evergraph.experiments.catalog.selector_rows import rows
 from evergraph.experiments.columns import CENTRE, DIVERSITY, FM, PM
 from evergraph.experiments.experiment import Experiment, Figure, Statement, larger
 
-WHERE = "Appendix G, Tables 13 and 15"
+WHERE = "Appendix I, Tables 13 and 15"
 
 EXPERIMENT = Experiment(
     id="selector-quality",

@@ -14,12 +14,12 @@ EXPERIMENT = Experiment(
     statements=(
         Statement(
             "MF takes less time than CD",
-            "Appendix F, Table 11",
+            "Appendix H, Table 11",
             larger("cd", "mf", "selection"),
         ),
         Statement(
             "CD takes less time than CM",
-            "Appendix F, Table 11",
+            "Appendix H, Table 11",
             larger("cm", "cd", "selection"),
         ),
     ),

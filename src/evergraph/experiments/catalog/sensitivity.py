@@ -43,7 +43,7 @@ def steady(title: str) -> Statement:
 
     return Statement(
         f"away from the extremes of {title}, the worst PM is within two points of the best",
-        "Section 6.4, Figure 10",
+        "Section 5.2.4, Figure 10",
         contrast,
     )
 

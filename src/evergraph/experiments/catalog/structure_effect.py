@@ -20,27 +20,27 @@ EXPERIMENT = Experiment(
     statements=(
         Statement(
             "structure learning raises PM on average over all sizes",
-            "Section 5.3, Figure 6",
+            "Section 5.1.3, Figure 6",
             lambda t: t.mean(at(WITH), "pm") - t.mean(at(WITHOUT), "pm"),
         ),
         Statement(
             "structure learning lowers FM on average over all sizes",
-            "Section 5.3, Figure 6",
+            "Section 5.1.3, Figure 6",
             lambda t: t.mean(at(WITHOUT), "fm") - t.mean(at(WITH), "fm"),
         ),
         Statement(
             "its lead in PM grows as the buffer shrinks",
-            "Section 5.3, Figure 6",
+            "Section 5.1.3, Figure 6",
             lambda t: t.slope(at(WITHOUT), "pm") - t.slope(at(WITH), "pm"),
         ),
         Statement(
             "with 1 % it does as well, within one point of PM, as without at 4 %",
-            "Section 5.3, Figure 6 (a)",
+            "Section 5.1.3, Figure 6 (a)",
             lambda t: t(f"{WITH} 1 %", "pm") - t(f"{WITHOUT} 4 %", "pm") + 1.0,
         ),
         Statement(
             "with 1 % its FM is as low, within one point, as without at 2 %",
-            "Appendix H.3, Figure 13 (b)",
+            "Appendix J.3, Figure 13 (b)",
             lambda t: t(f"{WITHOUT} 2 %", "fm") - t(f"{WITH} 1 %", "fm") + 1.0,
         ),
     ),

@@ -32,17 +32,17 @@ EXPERIMENT = Experiment(
     statements=(
         Statement(
             "PM rises with the share that is refined",
-            "Section 5.3, Figure 7",
+            "Section 5.1.3, Figure 7",
             lambda t: t.slope([row.name for row in t.rows], "pm"),
         ),
         Statement(
             "FM falls with the share that is refined",
-            "Section 5.3, Figure 7",
+            "Section 5.1.3, Figure 7",
             lambda t: -t.slope([row.name for row in t.rows], "fm"),
         ),
         Statement(
             "N = 5 is no better than the best smaller N at a ratio of 100 %",
-            "Section 5.3, Figure 7",
+            "Section 5.1.3, Figure 7",
             lambda t: t.best([name(1.0, n) for n in NEIGHBOURS[:-1]], "pm") - t(name(1.0, 5), "pm"),
         ),
     ),

@@ -19,14 +19,14 @@ EXPERIMENT = Experiment(
         *(
             Statement(
                 f"DSLR needs less time than {name}",
-                "Section 6.3, Table 5",
+                "Section 5.2.3, Table 5",
                 larger(name, "dslr", "minutes"),
             )
             for name in ("twp", "continual-gnn", "rclg")
         ),
         Statement(
             "ER-GNN needs less time than DSLR",
-            "Section 6.3, Table 5",
+            "Section 5.2.3, Table 5",
             larger("dslr", "er-gnn", "minutes"),
         ),
     ),

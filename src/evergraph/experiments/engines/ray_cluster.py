@@ -17,9 +17,12 @@ from evergraph.errors import InputError
 from evergraph.experiments.cells import Cell, OnCell, OnMessage
 from evergraph.experiments.config import RunConfig
 from evergraph.experiments.engines.base import Job, run_cell
+from evergraph.experiments.engines.local import threads_per_job
 
 #: How often a cell is given out again after its worker was lost.
 RETRIES = 3
+#: Bytes for what tasks return: a few lines of text each.
+OBJECT_STORE = 100 * 2**20
 
 
 class RayEngine:
@@ -51,11 +54,13 @@ class RayEngine:
         """Joins the cluster, or makes one that nobody outside this machine can reach."""
         quiet = {"log_to_driver": False, "logging_level": "ERROR", "ignore_reinit_error": True}
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        # A cell that asks for no part of a GPU may still use the one there is.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         if self.address is None:
             ray.init(
                 num_cpus=self.jobs,
                 include_dashboard=False,
+                object_store_memory=OBJECT_STORE,
                 _node_ip_address="127.0.0.1",
                 **quiet,
             )
@@ -69,7 +74,7 @@ class RayEngine:
             ) from None
 
     def _run(self, ray: Any, cells: Sequence[Cell], job: Job, on_cell: OnCell) -> list[str]:
-        threads = 1 if self.address else max(1, (os.cpu_count() or 1) // self.jobs)
+        threads = 1 if self.address else threads_per_job(self.jobs)
         task = ray.remote(num_cpus=1, num_gpus=self.gpus, max_retries=RETRIES)(run_remotely)
         root = None if job.data_root is None else str(job.data_root.resolve())
         waiting = {
