@@ -22,7 +22,7 @@ from evergraph.errors import InputError
 from evergraph.experiments.catalog import EXPERIMENTS, find_experiments
 from evergraph.experiments.config import check_shared, parse_settings
 from evergraph.experiments.environment import pick_device
-from evergraph.experiments.files import make_folder, write_atomic
+from evergraph.experiments.files import make_folder
 from evergraph.experiments.grid import make_cells
 from evergraph.experiments.outcome import make_outcome
 from evergraph.experiments.pool import RunPool
@@ -39,13 +39,7 @@ from evergraph.methods import METHODS
 from evergraph.report import Sheet
 from evergraph.report.experiment_figures import new_figure
 from evergraph.report.outcomes import outcome_sheets
-from evergraph.report.reproduction import (
-    document,
-    overview,
-    read_explanations,
-    read_outcomes,
-    write_experiment,
-)
+from evergraph.report.reproduction import overview, publish, write_experiment
 
 
 def experiments(as_json: options.JsonOption = False) -> None:
@@ -116,8 +110,7 @@ def reproduce(
         _show(outcomes, as_json)
         check_finished(failed)
     if document_to is not None:
-        text = document(read_outcomes(output), read_explanations(output))
-        write_atomic(document_to, text.encode())
+        publish(output, document_to)
 
 
 def _tell_plan(parts: Sequence[Part], pool: RunPool) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 FORMATS = ("png", "svg", "pdf")
 #: Colours that stay apart for colour-blind readers and in print (Okabe and Ito).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+#: Panels side by side.
+WIDEST = 4
 Cell = Mapping[str, Any]
 Outcome = Mapping[str, Any]
 Draw = Callable[["Axes", list[Cell], Outcome], None]
@@ -29,14 +31,20 @@ def draw_outcome(outcome: Outcome) -> Figure | None:
     panels = _panels(outcome, rows) if kind in DRAWERS else []
     if not datasets or not panels:
         return None
-    figure = new_figure(4.2 * len(panels), 3.2 * len(datasets))
-    axes = figure.subplots(len(datasets), len(panels), squeeze=False)
-    for line, dataset in zip(axes, datasets, strict=True):
-        for axis, (title, metrics, series) in zip(line, panels, strict=True):
+    across = min(len(panels), WIDEST)
+    lines = -(-len(panels) // across)
+    figure = new_figure(4.2 * across, 3.2 * lines * len(datasets))
+    axes = figure.subplots(lines * len(datasets), across, squeeze=False)
+    for index, dataset in enumerate(datasets):
+        mine = axes[index * lines : (index + 1) * lines].flatten()
+        for axis in mine[len(panels) :]:
+            axis.set_axis_off()
+        for axis, (title, metrics, series) in zip(mine, panels, strict=False):
             cells = [
                 row
                 for row in rows
-                if (row["dataset"], row["metric"] in metrics) == (dataset, True)
+                if row["dataset"] == dataset
+                and row["metric"] in metrics
                 and series in (None, row["series"])
             ]
             if cells:
@@ -75,10 +83,16 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Writes a figure as PNG, SVG and PDF."""
+    """Writes a figure as PNG, SVG and PDF; the same figure gives the same bytes."""
+    from matplotlib import rc_context  # noqa: PLC0415 - an extra
+
     paths = [folder / f"{name}.{suffix}" for suffix in FORMATS]
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # the places are found; once is enough
     for path in paths:
-        figure.savefig(path, dpi=150)
+        undated = {"png": None, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+        with rc_context({"svg.hashsalt": "evergraph"}):
+            figure.savefig(path, dpi=150, metadata=undated[path.suffix[1:]])
     return paths
 
 
@@ -143,6 +157,8 @@ def _groups(axis: Axes, cells: list[Cell], outcome: Outcome) -> None:
         for place, cell in zip(places, mine, strict=True):
             for claim in cell["claims"]:
                 axis.plot(place, claim["mean"], "D", color="black", markersize=4)
+    if any(cell["claims"] for cell in cells):
+        axis.plot([], [], "D", color="black", markersize=4, label="paper")
     middle = width * (len(names) - 1) / 2
     ticks = [place + middle for place in range(len(columns))]
     axis.set_xticks(ticks, [_title(outcome, key) for key in columns], rotation=40, ha="right")

@@ -22,6 +22,9 @@ from evergraph.report.outcomes import (
 from evergraph.report.tables import Sheet
 
 EXPLANATIONS = "explanations.yaml"
+#: What the document links to, in a folder beside it.
+RESULTS = "results"
+PUBLISHED = ("json", "csv", "tex", "svg")
 RULES = """\
 **Rules.** A *number* is judged by the 95 % interval of measured minus printed (Welch; ten seeds and
 the printed deviation on the paper's side, our deviation where it prints none): *inconclusive* when
@@ -60,6 +63,25 @@ def read_outcomes(output: Path) -> list[dict[str, Any]]:
     """Reads every outcome below a folder, in the order of the catalogue."""
     paths = [output / name / f"{name}.json" for name in EXPERIMENTS]
     return [read_json(path) for path in paths if path.exists()]
+
+
+def publish(output: Path, page: Path) -> None:
+    """Writes the document, and beside it ``results/ID/`` with each experiment's files.
+
+    Args:
+        output: A folder with outcomes, and explanations if there are any.
+        page: The document; what it links to is copied, so that it stands alone.
+    """
+    outcomes = read_outcomes(output)
+    make_folder(page.parent)
+    for name in (outcome["experiment"] for outcome in outcomes):
+        make_folder(page.parent / RESULTS / name)
+        for suffix in PUBLISHED:
+            source = output / name / f"{name}.{suffix}"
+            if source.exists():
+                write_atomic(page.parent / RESULTS / name / source.name, source.read_bytes())
+    text = document(outcomes, read_explanations(output))
+    write_atomic(page, text.encode())
 
 
 def document(outcomes: Sequence[Outcome], explanations: Mapping[str, Any]) -> str:
@@ -116,6 +138,7 @@ def _section(outcome: Outcome, explanations: Mapping[str, Any]) -> str:
     name = outcome["experiment"]
     text = [f"## {name}", f"{outcome['title']} ({outcome['source']})."]
     text += [outcome_markdown(outcome).strip()]
+    text += [f"![{outcome['title']}]({RESULTS}/{name}/{name}.svg)"]
     if name in explanations:
         text.append(str(explanations[name]).strip())
     return "\n\n".join(text)
