@@ -168,7 +168,7 @@ def save_nothing(figure: object, folder: Path, name: str) -> None:
 def test_reproduce_writes_every_file(
     name: str, reproduced: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("evergraph.cli.reproduce.run_cells", refuse)
+    monkeypatch.setattr(sys.modules["evergraph.cli.reproduce"], "run_cells", refuse)
     formats = ("png", "svg", "pdf") if name in ALL_FORMATS else ("svg",)
     monkeypatch.setattr("evergraph.report.experiment_figures.FORMATS", formats)
     answer = command(*words(reproduced, name))

@@ -86,10 +86,10 @@ def end(processes: list[psutil.Process]) -> None:
 
 
 def test_ray_gives_the_same_summary_and_survives_kills(work: Path, command: Command):
-    assert command(*words("local", epochs=400)).code == 0
+    assert command(*words("local", epochs=250)).code == 0
 
     # A worker is killed at its cell, then the driver with everything it started.
-    driver = start(work, words("ray", "--engine", "ray", epochs=400))
+    driver = start(work, words("ray", "--engine", "ray", epochs=250))
     cluster: list[psutil.Process] = []
     try:
         assert wait_for(lambda: finished(work / "ray") and workers_at_work(driver.pid))
@@ -107,7 +107,7 @@ def test_ray_gives_the_same_summary_and_survives_kills(work: Path, command: Comm
     assert 2 <= len(kept) < 6
     assert not (work / "ray" / "summary.json").exists()
 
-    again = start(work, words("ray", "--engine", "ray", epochs=400))
+    again = start(work, words("ray", "--engine", "ray", epochs=250))
     _, errors = again.communicate(timeout=TIMEOUT)
     assert again.returncode == 0, errors.decode()
     after = finished(work / "ray")
