@@ -11,6 +11,7 @@ from evergraph.cli.grids import compare
 from evergraph.cli.listings import datasets, methods
 from evergraph.cli.reproduce import experiments, reproduce
 from evergraph.cli.runs import resume, run
+from evergraph.cli.tuning import tune
 from evergraph.errors import InputError
 
 app = typer.Typer(
@@ -21,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (run, compare, resume, experiments, reproduce, datasets, methods):
+for command in (run, compare, tune, resume, experiments, reproduce, datasets, methods):
     app.command()(command)
 
 # Typer's base of all wrong-usage errors, wherever its release keeps it.

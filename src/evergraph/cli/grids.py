@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -67,7 +68,7 @@ def compare(
         batch_size=batch_size,
         fanout=fanout,
     )
-    variants = [Variant.parse(text) for name in method or ["dslr"] for text in _expand(name)]
+    variants = parse_methods(method or ["dslr"])
     graphs = [Variant.parse_dataset(text) for text in dataset or ["cora"]]
     pick_device(device)
     configs = [
@@ -105,5 +106,7 @@ def _conclude(output: Path, reference: str, as_json: bool) -> None:
     console.print(f"{output}/summary.json · {output}/summary.md", markup=False)
 
 
-def _expand(name: str) -> list[str]:
-    return list(METHODS) if name == "all" else [name]
+def parse_methods(words: Sequence[str]) -> list[Variant]:
+    """Reads methods as written; ``all`` stands for every one there is."""
+    texts = [text for word in words for text in (METHODS if word == "all" else [word])]
+    return [Variant.parse(text) for text in texts]

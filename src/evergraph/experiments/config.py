@@ -11,10 +11,11 @@ import yaml
 from pydantic import BaseModel, Field
 
 from evergraph.errors import InputError, unknown_name
-from evergraph.experiments.presets import PRESETS
+from evergraph.experiments.presets import preset_for
 from evergraph.methods import TrainConfig, method_class
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol, protocol_for
+from evergraph.train import check_backbone
 from evergraph.validation import Config, parse
 
 SCHEMA_VERSION = 1
@@ -153,9 +154,8 @@ def resolve(
             raise unknown_name(f"key of method '{method.name}'", key, known)
     applying = {key: value for key, value in (shared or {}).items() if key in known}
     overrides = {**applying, **method.options}
-    applied = known - cls.own_keys
-    preset = {key: value for key, value in PRESETS.get(dataset.name, {}).items() if key in applied}
-    values = {**preset, **overrides}
+    preset = preset_for(dataset.name, method.name)
+    values = {**{key: value for key, value in preset.items() if key in known}, **overrides}
     protocol = protocol_for(dataset.name).model_dump()
     if "validation" in cls.needs and not protocol["validation_fraction"]:
         protocol["validation_fraction"] = NEEDED_VALIDATION
@@ -164,6 +164,9 @@ def resolve(
         for name, section in SECTIONS.items()
     }
     settings = parse(cls.Config, _part(cls.Config, values))
+    model = sections["model"]
+    assert isinstance(model, ModelConfig)
+    check_backbone(cls, model)
     return parse(
         RunConfig,
         {
