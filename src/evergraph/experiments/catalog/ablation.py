@@ -41,7 +41,7 @@ EXPERIMENT = Experiment(
         ),
     ),
     notes=(
-        "Row (1) is run twice: replay with MF and DSLR's β, and ER-GNN with its own.",
+        "Row (1) is run twice: MF with DSLR's settings, and ER-GNN with its own.",
         "Rows (3) and (4)-3 have the paper's λ = 0.5; the last row is DSLR with its preset.",
     ),
 )

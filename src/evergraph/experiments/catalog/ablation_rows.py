@@ -10,9 +10,9 @@ TUNED = "DSLR as tuned"
 
 #: λ is the paper's 0.5 wherever both losses are on; the presets have their own.
 ROWS = {
-    MF: Row(MF, "replay:selector=mf"),
+    MF: Row(MF, "dslr:structure=none,selector=mf"),
     ER_GNN: Row(ER_GNN, "er-gnn"),
-    CD: Row(CD, "replay:selector=cd"),
+    CD: Row(CD, "dslr:structure=none"),
     MF_SL: Row(MF_SL, "dslr:selector=mf,lam=0.5"),
     LINK: Row(LINK, "dslr:lam=1.0"),
     NODE: Row(NODE, "dslr:lam=0.0"),

@@ -8,8 +8,8 @@ EXPERIMENT = Experiment(
     title="Homophily of replayed nodes per class",
     source="Table 1",
     rows=lambda facts: [
-        Row("MF", "replay:selector=mf", view="before"),
-        Row("CD", "replay:selector=cd", view="before"),
+        Row("MF", "dslr:structure=none,selector=mf", view="before"),
+        Row("CD", "dslr:structure=none", view="before"),
     ],
     metrics=(*CLASS_HOMOPHILY, HOMOPHILY),
     figure=Figure("groups", tuple(metric.key for metric in CLASS_HOMOPHILY)),

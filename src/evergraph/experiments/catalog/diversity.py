@@ -7,7 +7,7 @@ EXPERIMENT = Experiment(
     id="diversity",
     title="Diversity of the buffer and of correctly predicted nodes",
     source="Table 3",
-    rows=lambda facts: [Row("er-gnn", "er-gnn"), Row("dslr w/o SL", "replay:selector=cd")],
+    rows=lambda facts: [Row("er-gnn", "er-gnn"), Row("dslr w/o SL", "dslr:structure=none")],
     metrics=(DIVERSITY, CORRECT_DIVERSITY),
     figure=Figure("bars", ("diversity", "correct_diversity")),
     statements=(

@@ -7,7 +7,10 @@ EXPERIMENT = Experiment(
     id="embedding",
     title="t-SNE of the first two classes with their replayed nodes",
     source="Figure 1",
-    rows=lambda facts: [Row("MF", "replay:selector=mf"), Row("CD", "replay:selector=cd")],
+    rows=lambda facts: [
+        Row("MF", "dslr:structure=none,selector=mf"),
+        Row("CD", "dslr:structure=none"),
+    ],
     metrics=(DIVERSITY, CENTRE),
     figure=Figure("embedding", ()),
     statements=(

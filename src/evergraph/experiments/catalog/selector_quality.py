@@ -1,4 +1,4 @@
-"""``selector-quality``: six selectors under plain replay (Tables 13 and 15)."""
+"""``selector-quality``: six selectors without structure learning (Tables 13 and 15)."""
 
 from evergraph.experiments.catalog.selector_rows import rows
 from evergraph.experiments.columns import CENTRE, DIVERSITY, FM, PM
@@ -41,7 +41,7 @@ EXPERIMENT = Experiment(
     ),
     notes=(
         "Table 15's row ContinualGNN is the whole method and belongs to main; importance is its "
-        "selector under plain replay.",
+        "selector with DSLR's settings.",
         "The paper's numbers come from two tables that contradict each other in four cells.",
     ),
 )

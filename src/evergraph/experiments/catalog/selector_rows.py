@@ -1,4 +1,4 @@
-"""The selectors that two experiments compare, all under plain replay."""
+"""The selectors that two experiments compare, all in DSLR without structure learning."""
 
 from evergraph.experiments.experiment import Facts, Row
 
@@ -6,5 +6,6 @@ SELECTORS = ("random", "kmeans", "importance", "mf", "cm", "cd")
 
 
 def rows(facts: Facts) -> list[Row]:
-    """Lists replay with every selector; ``importance`` is ContinualGNN's."""
-    return [Row(name, f"replay:selector={name}") for name in SELECTORS]
+    """Lists every selector under DSLR's settings; ``importance`` is ContinualGNN's."""
+    others = [Row(name, f"dslr:structure=none,selector={name}") for name in SELECTORS[:-1]]
+    return [*others, Row("cd", "dslr:structure=none")]

@@ -11,7 +11,7 @@ EXPERIMENT = Experiment(
     title="Effect of structure learning over buffer sizes",
     source="Figures 6 and 13",
     rows=lambda facts: [
-        *size_rows(facts, WITHOUT, "replay:selector=cd"),
+        *size_rows(facts, WITHOUT, "dslr:structure=none"),
         *size_rows(facts, WITH, "dslr"),
     ],
     metrics=(PM, FM),
