@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from evergraph.experiments.catalog.homophily_trend import deviation_at, trend
 from evergraph.experiments.experiment import Facts, Row, Table, Values, average, larger
 
 FACTS = Facts("cora", 100, 3, 6, 2)
@@ -50,5 +51,34 @@ def test_table_fits_a_slope_per_seed():
 
 def test_table_measures_deviation_from_the_median():
     assert TABLE.deviation("b", "pm") == {0: 2.0, 1: 0.0, 2: 4.0}
+    assert TABLE.deviation("a", "pm") == {}  # of two seeds each is as far as the other
     assert TABLE.names("s") == ["a", "b"]
     assert TABLE.mean(["a", "b", "nobody"], "pm") == {0: 2.0, 1: 5.0}
+
+
+def test_trend_is_one_slope_within_classes():
+    # Class s: (0, 10), (1, 8), (2, 8); class t, on another level: (0, 50), (1, 48), (2, 49).
+    points = {"s": [(0, 10), (1, 8), (2, 8)], "t": [(0, 50), (1, 48), (2, 49)]}
+    rows = [Row(f"{c}{i}", "dslr", c) for c in points for i in range(3)]
+    cells = {}
+    for c, pairs in points.items():
+        for i, (x, y) in enumerate(pairs):
+            cells[f"{c}{i}", "homophily"] = Values({0: float(x)})
+            cells[f"{c}{i}", "forgetting"] = Values({0: float(y)})
+    table = Table(FACTS, rows, cells, {})
+    assert trend(table) == pytest.approx({0: (-2 - 1) / 4})
+    assert trend(table, "lower") == pytest.approx({0: -2.0})
+    assert trend(table, "upper") == pytest.approx({0: 0.5})
+
+
+def test_deviation_at_takes_each_class_at_its_end():
+    rows = [Row("low", "dslr", "s"), Row("high", "dslr", "s")]
+    cells = {
+        ("low", "homophily"): Values({0: 0.1, 1: 0.2, 2: 0.1}),
+        ("high", "homophily"): Values({0: 0.9, 1: 0.8, 2: 0.9}),
+        ("low", "forgetting"): Values({0: 1.0, 1: 1.0, 2: 2.0}),
+        ("high", "forgetting"): Values({0: 0.0, 1: 5.0, 2: 9.0}),
+    }
+    table = Table(FACTS, rows, cells, {})
+    assert deviation_at(table, most=True) == {0: 5.0, 1: 0.0, 2: 4.0}
+    assert deviation_at(table, most=False) == {0: 0.0, 1: 0.0, 2: 1.0}

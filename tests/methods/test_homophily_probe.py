@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -31,8 +32,9 @@ def pool() -> SelectionPool:
 
 def test_known_homophily_counts_readable_neighbours():
     # 0: {5, 1} · 1: {0, 5, 2} · 2: {1, 3, 7?} · 3: {2, 6, 5} · 4: {7?}, nothing readable
-    got = known_homophily(pool(), torch.arange(5), 0)
-    assert torch.allclose(got, torch.tensor([1 / 2, 2 / 3, 1.0, 1 / 3, 0.0]).double())
+    share, count = known_homophily(pool(), torch.arange(5), 0)
+    assert torch.allclose(share, torch.tensor([1 / 2, 2 / 3, 1.0, 1 / 3, 0.0]).double())
+    assert count.tolist() == [1, 2, 2, 1, 0]
 
 
 def test_homophily_part_takes_consecutive_nodes_of_the_sorted_class():
@@ -40,6 +42,12 @@ def test_homophily_part_takes_consecutive_nodes_of_the_sorted_class():
     parts = [HomophilyPart(0, position).rank(pool(), 0, 2).tolist() for position in (0, 0.5, 1)]
     assert parts == [[4, 3], [0, 1], [1, 2]]
     assert HomophilyPart(0, 1).rank(pool(), 0, 5).tolist() == [4, 3, 0, 1, 2]
+
+
+def test_homophily_part_prefers_more_evidence_among_equals():
+    # All of class 0 is wholly homophilous: 0 and 3 by one neighbour, 1 and 2 by two.
+    same = replace(pool(), adjacency=adjacency(9, [(0, 1), (1, 2), (2, 3), (4, 5)]))
+    assert HomophilyPart(0, 1).rank(same, 0, 5).tolist() == [4, 0, 3, 1, 2]
 
 
 def test_homophily_part_draws_other_classes():

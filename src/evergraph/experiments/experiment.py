@@ -138,9 +138,14 @@ class Table:
         return average([self(name, metric) for name in names])
 
     def deviation(self, row: str, metric: str) -> Values:
-        """Returns each seed's distance from the median over seeds (Levene, Brown, Forsythe)."""
+        """Returns each seed's distance from the median over seeds (Levene, Brown, Forsythe).
+
+        Two seeds are always equally far from their median: nothing below three.
+        """
         cell = self(row, metric)
-        middle = statistics.median(cell.values()) if len(cell) > 1 else 0.0
+        if len(cell) < 3:
+            return Values()
+        middle = statistics.median(cell.values())
         return Values({seed: abs(value - middle) for seed, value in cell.items()})
 
     def slope(self, names: Sequence[str], metric: str) -> Values:

@@ -62,7 +62,9 @@ class HomophilyPart:
         if label != self.probed_class:
             return Random().rank(pool, label, budget)
         nodes = pool.nodes[pool.rows_of(label)]
-        order = torch.argsort(known_homophily(pool, nodes, label), stable=True)
+        homophily, alike = known_homophily(pool, nodes, label)
+        by_count = torch.argsort(alike, stable=True)  # among equals, more evidence is more
+        order = by_count[torch.argsort(homophily[by_count], stable=True)]
         num_parts = -(-nodes.numel() // max(budget, 1))
         part = min(int(self.position * num_parts), num_parts - 1)
         # The last part is whole too: it ends with the last node.
@@ -70,14 +72,15 @@ class HomophilyPart:
         return nodes[order[first : first + budget]]
 
 
-def known_homophily(pool: SelectionPool, nodes: Tensor, label: int) -> Tensor:
-    """Computes the share of same-class neighbours among those with a readable label, ``[m]``.
+def known_homophily(pool: SelectionPool, nodes: Tensor, label: int) -> tuple[Tensor, Tensor]:
+    """Computes the share of same-class neighbours among those with a readable label.
 
-    A node without such neighbours counts as 0, as an isolated one does.
+    A node without such neighbours counts as 0, as an isolated one does. Returns the shares
+    and the counts of same-class neighbours, both ``[m]``.
     """
     owner, neighbour = pool.adjacency.edges_into(nodes)
     known = torch.isin(neighbour, pool.nodes)
     same = torch.isin(neighbour, pool.nodes[pool.rows_of(label)])
     total = torch.zeros(nodes.numel(), dtype=torch.float64, device=nodes.device)
     alike = total.index_add(0, owner, same.double())
-    return alike / total.index_add(0, owner, known.double()).clamp(min=1)
+    return alike / total.index_add(0, owner, known.double()).clamp(min=1), alike

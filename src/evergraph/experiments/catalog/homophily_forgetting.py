@@ -1,5 +1,6 @@
 """``homophily-forgetting``: forgetting of a class over its buffer's homophily (Figure 2)."""
 
+from evergraph.experiments.catalog.homophily_trend import deviation_at, trend
 from evergraph.experiments.experiment import (
     Experiment,
     Facts,
@@ -8,9 +9,6 @@ from evergraph.experiments.experiment import (
     Results,
     Row,
     Statement,
-    Table,
-    Values,
-    average,
 )
 
 POSITIONS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -36,26 +34,14 @@ def forgetting(results: Results, row: Row) -> float:
     """Reads what the probed class lost since it was learned, in points."""
     label = results["settings"]["probed_class"]
     matrix = results["by_class"]["accuracy_matrix"]
-    learned = next(row for row in matrix if len(row) > label)
-    return float(learned[label] - matrix[-1][label])
+    fresh = next(seen[label] for seen in matrix if len(seen) > label)
+    return float(fresh - matrix[-1][label])
 
 
 def homophily(results: Results, row: Row) -> float:
     """Reads the homophily of the nodes kept of the probed class, by all labels."""
     label = str(results["settings"]["probed_class"])
     return float(results["diagnostics"]["buffer_homophily"]["before"]["by_class"][label])
-
-
-def at(table: Table, position: float) -> Values:
-    """Averages the forgetting of all classes at one position."""
-    names = [row.name for row in table.rows if row.x == position]
-    return table.mean(names, "forgetting")
-
-
-def deviation(table: Table, position: float) -> Values:
-    """Averages how far seeds are from their median at one position."""
-    names = [row.name for row in table.rows if row.x == position]
-    return average([table.deviation(name, "forgetting") for name in names])
 
 
 EXPERIMENT = Experiment(
@@ -71,19 +57,19 @@ EXPERIMENT = Experiment(
     quick_rows=tuple(f"class {label} at {p}" for label in (1, 3) for p in ("0", "0.5", "1")),
     statements=(
         Statement(
-            "the least homophilous nodes are forgotten more than the most homophilous",
+            "the less homophilous its replayed nodes, the more a class is forgotten",
             WHERE,
-            lambda t: at(t, 0.0) - at(t, 1.0),
+            lambda t: -trend(t),
         ),
         Statement(
-            "the gain is larger over the lower half of homophily than over the upper",
+            "forgetting falls faster over the lower half of homophily than over the upper",
             WHERE,
-            lambda t: (at(t, 0.0) - at(t, 0.5)) - (at(t, 0.5) - at(t, 1.0)),
+            lambda t: trend(t, "upper") - trend(t, "lower"),
         ),
         Statement(
             "forgetting varies more over seeds at the highest homophily than at the lowest",
             WHERE,
-            lambda t: deviation(t, 1.0) - deviation(t, 0.0),
+            lambda t: deviation_at(t, most=True) - deviation_at(t, most=False),
         ),
     ),
     notes=("Nodes are sorted by the labels that may be read (decision 0021).",),
