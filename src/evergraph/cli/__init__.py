@@ -10,6 +10,7 @@ import typer
 from evergraph.cli.grids import compare
 from evergraph.cli.listings import datasets, methods
 from evergraph.cli.reports import report
+from evergraph.cli.reproduce import experiments, reproduce
 from evergraph.cli.runs import resume, run
 from evergraph.cli.tuning import tune
 from evergraph.errors import InputError
@@ -22,7 +23,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (run, compare, tune, resume, report, datasets, methods):
+COMMANDS = (
+    *(run, compare, tune, resume),
+    *(report, experiments, reproduce),
+    *(datasets, methods),
+)
+for command in COMMANDS:
     app.command()(command)
 
 # Typer's base of all wrong-usage errors, wherever its release keeps it.

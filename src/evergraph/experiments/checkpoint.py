@@ -19,6 +19,7 @@ from evergraph.rng import make_generator
 from evergraph.train import Learner
 
 TENSOR = "$tensor"
+FILE = "learner.safetensors"
 
 
 def save_checkpoint(folder: Path, learner: Learner, done: list[dict[str, Any]]) -> None:
@@ -41,21 +42,17 @@ def save_checkpoint(folder: Path, learner: Learner, done: list[dict[str, Any]]) 
     document = _lift(state, tensors)
     make_folder(folder)
     content = save(tensors, metadata={"state": json.dumps(document)})
-    write_atomic(folder / "learner.safetensors", content)
+    write_atomic(folder / FILE, content)
 
 
 def load_checkpoint(
     folder: Path, learner: Learner, model_config: ModelConfig, device: torch.device | str
 ) -> list[dict[str, Any]]:
     """Restores a learner in place; returns the records of finished tasks, [] without a file."""
-    path = folder / "learner.safetensors"
-    if not path.exists():
+    state = read_checkpoint(folder, device)
+    if state is None:
         return []
     try:
-        with safe_open(path, framework="pt", device=str(device)) as file:
-            document = json.loads(file.metadata()["state"])
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        state = _lower(document, tensors)
         done: list[dict[str, Any]] = state["done"]
         learner.next_task = int(state["next_task"])
         learner.method.load_state_dict(state["method"])
@@ -70,12 +67,31 @@ def load_checkpoint(
             )
             model.load_state_dict(weights)
             learner.model = model.to(device)
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError):
-        raise InputError(
-            f"Expected a whole checkpoint in '{path}' (it is damaged); remove the folder "
-            f"'{folder}' to begin the run again."
-        ) from None
+    except (ValueError, KeyError, TypeError, RuntimeError):
+        raise _damaged(folder) from None
     return done
+
+
+def read_checkpoint(folder: Path, device: torch.device | str = "cpu") -> dict[str, Any] | None:
+    """Reads what :func:`save_checkpoint` wrote as plain values and tensors, None without it."""
+    path = folder / FILE
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, framework="pt", device=str(device)) as file:
+            document = json.loads(file.metadata()["state"])
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        state: dict[str, Any] = _lower(document, tensors)
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError):
+        raise _damaged(folder) from None
+    return state
+
+
+def _damaged(folder: Path) -> InputError:
+    return InputError(
+        f"Expected a whole checkpoint in '{folder / FILE}' (it is damaged); remove the folder "
+        f"'{folder}' to begin the run again."
+    )
 
 
 def _lift(value: Any, tensors: dict[str, Tensor]) -> Any:
