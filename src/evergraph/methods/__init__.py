@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from evergraph.errors import unknown_name
+from evergraph.methods.analytic import Analytic
 from evergraph.methods.base import NEEDS, Method, MethodConfig
 from evergraph.methods.bounds import Finetune, Joint
 from evergraph.methods.context import TaskContext, TrainConfig
@@ -34,6 +35,7 @@ METHODS: dict[str, type[Method[Any]]] = {
     "mas": MAS,
     "twp": TWP,
     "continual-gnn": ContinualGNN,
+    "analytic": Analytic,
 }
 
 
