@@ -9,6 +9,7 @@ import typer
 
 from evergraph.cli.grids import compare
 from evergraph.cli.listings import datasets, methods
+from evergraph.cli.reproduce import reproduce
 from evergraph.cli.runs import resume, run
 from evergraph.errors import InputError
 
@@ -20,7 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (run, compare, resume, datasets, methods):
+for command in (run, compare, resume, reproduce, datasets, methods):
     app.command()(command)
 
 # Typer's base of all wrong-usage errors, wherever its release keeps it.
