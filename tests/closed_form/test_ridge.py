@@ -21,7 +21,7 @@ def data(m: int, d: int, k: int, seed: int = 0) -> tuple[torch.Tensor, torch.Ten
 def joint_ridge(rows, labels, strength, weight=None):
     """Weighted least squares as one learns it: all rows at once, normal equations."""
     counts = torch.bincount(labels)
-    weight = counts[labels].double().reciprocal() if weight is None else weight
+    weight = (counts * counts.numel())[labels].double().reciprocal() if weight is None else weight
     targets = torch.nn.functional.one_hot(labels, counts.numel()).double()
     left = rows.t() @ (weight[:, None] * rows) + strength * torch.eye(rows.shape[1]).double()
     return torch.linalg.solve(left, rows.t() @ (weight[:, None] * targets))
@@ -50,19 +50,19 @@ def test_ridge_is_joint_ridge_in_any_batching_with_classes_recurring(cuts, d, or
 
 
 def test_ridge_by_hand():
-    # Class 0 at 1, class 1 at -1 and -3: G = 1 + (1 + 9)/2 = 6, M = [1, -2].
+    # Class 0 at 1, class 1 at -1 and -3: G = (1 + (1 + 9)/2)/2 = 3, M = [1, -2]/2.
     moments = Moments()
     rows = torch.tensor([[1.0], [-1.0], [-3.0]], dtype=torch.float64)
     moments.update(rows, torch.tensor([0, 1, 1]))
     weights = RidgeSystem(moments).decompose(2.0).weights()
-    torch.testing.assert_close(weights, torch.tensor([[1.0, -2.0]], dtype=torch.float64) / 8)
+    torch.testing.assert_close(weights, torch.tensor([[0.1, -0.2]], dtype=torch.float64))
 
 
 @pytest.mark.parametrize("d", [4, 50])
 def test_left_out_error_is_that_of_solving_without_each_row(d):
     rows, labels = data(20, d, 3)
     moments = moments_of(rows, labels, [torch.arange(20)])
-    weight = torch.bincount(labels)[labels].double().reciprocal()
+    weight = (3 * torch.bincount(labels))[labels].double().reciprocal()
     current = torch.arange(8, 20)  # only these are looked at
     for strength in (0.01, 1.0):
         expected = torch.zeros(20, dtype=torch.float64)

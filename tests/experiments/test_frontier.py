@@ -76,7 +76,7 @@ def write_run(folder, label: str, seed: int, *, pm: float, kept: int, device=Non
     result = {
         "dataset": "cora",
         "label": label,
-        "method": label,
+        "method": {"b": "joint"}.get(label, "replay"),
         "variant_hash": label,
         "overrides": {},
         "settings": {},
@@ -103,4 +103,5 @@ def test_collect_points_averages_seeds_and_names_devices(tmp_path):
     assert first.seeds == 2
     assert first.device == "H200 and x86_64"
     assert second.device == "unknown"
-    assert second.frontier == ("seconds",)
+    assert (first.reference, second.reference) == (False, True)
+    assert second.frontier == ()  # it reads old labels

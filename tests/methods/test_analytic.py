@@ -43,7 +43,7 @@ def smoothed(stream: TaskStream, task: int, hops: int) -> torch.Tensor:
 def ridge(rows: torch.Tensor, labels: torch.Tensor, strength: float) -> torch.Tensor:
     """Joint ridge regression of one-hot labels, every class weighing the same."""
     counts = torch.bincount(labels)
-    weight = counts[labels].double().reciprocal()[:, None]
+    weight = (counts * counts.numel())[labels].double().reciprocal()[:, None]
     targets = torch.nn.functional.one_hot(labels).double()
     left = rows.t() @ (weight * rows) + strength * torch.eye(rows.shape[1], dtype=rows.dtype)
     return torch.linalg.solve(left, rows.t() @ (weight * targets))

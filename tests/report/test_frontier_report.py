@@ -18,7 +18,7 @@ POINTS = mark_frontiers(
         Point("cora", "analytic", "analytic", 10, 89.5, 1.2, 6.0, 18_000_000, 1.3, "cpu"),
         Point("cora", "analytic-rank-4", "analytic", 10, 85.5, 1.2, 6.0, 90_000, 1.1, "cpu"),
         Point("cora", "dslr", "dslr", 10, 84.5, 1.2, 12.0, 21_000, 30.0, "cpu"),
-        Point("cora", "joint", "joint", 10, 88.5, 1.7, 4.0, 0, 25.0, "cpu"),
+        Point("cora", "joint", "joint", 10, 88.5, 1.7, 4.0, 0, 25.0, "cpu", reference=True),
         Point("cora", "finetune", "finetune", 10, 32.0, 0.4, 96.0, 0, 24.0, "cpu"),
         Point("citeseer", "analytic", "analytic", 1, 79.5, None, None, 18_000_000, 1.3, "cpu"),
     ]
@@ -29,7 +29,13 @@ def test_frontier_figure_names_everyone_and_is_the_same_twice():
     pictures = frontier_figure(POINTS, ("png", "svg"))
     assert pictures["png"].startswith(b"\x89PNG")
     text = pictures["svg"].decode()
-    for word in ("analytic-rank-4", "dslr", "joint (keeps nothing)", "finetune 32", "citeseer"):
+    for word in (
+        "analytic-rank-4",
+        "dslr",
+        "joint (reads all old labels)",
+        "finetune 32",
+        "citeseer",
+    ):
         assert f"<!-- {word}" in text or word in text
     assert frontier_figure(POINTS, ("svg",))["svg"] == pictures["svg"]
 

@@ -1,11 +1,13 @@
 r"""Ridge regression from moments, its strength chosen by leaving one out in closed form.
 
-With :math:`\mu_c`, :math:`R_c`, :math:`n_c` the moments of class :math:`c` and every class
-weighing the same, the weights are :math:`B = (G + \lambda I)^{-1} M` with
+With :math:`\mu_c`, :math:`R_c`, :math:`n_c` the moments of class :math:`c` of :math:`k` and every
+class weighing the same, the weights are :math:`B = (G + \lambda I)^{-1} M` with
 
-.. math:: G = \sum_c \mu_c \mu_c^\top + R_c^\top R_c / n_c, \qquad M = [\mu_1, \ldots, \mu_k],
+.. math:: G = \frac1k \sum_c \mu_c \mu_c^\top + R_c^\top R_c / n_c, \qquad
+    M = \frac1k [\mu_1, \ldots, \mu_k],
 
-which is ridge regression of one-hot labels on all rows ever taken in.
+which is ridge regression of one-hot labels on all rows ever taken in. Being averages, both sides
+keep their scale while classes come, and so does the best strength.
 """
 
 from __future__ import annotations
@@ -28,12 +30,14 @@ class RidgeSystem:
 
     def __init__(self, moments: Moments) -> None:
         parts = [part.to(torch.float64) for part in moments.classes.values()]
+        k = len(parts)
         self.labels = list(moments.classes)
         self.counts = torch.tensor([part.count for part in parts]).to(parts[0].mean)
-        self.means = torch.stack([part.mean for part in parts])  # [k, d]
         # What a rank limit dropped is spread evenly, which adds to every strength.
-        self.floor = sum(part.rest / part.count for part in parts)
-        self.rows = torch.cat([self.means, *(p.factor / p.count**0.5 for p in parts)])  # A
+        self.floor = sum(part.rest / part.count for part in parts) / k
+        means = torch.stack([part.mean for part in parts])
+        self.right = means.t() / k  # [d, k], the matrix M
+        self.rows = torch.cat([means, *(p.factor / p.count**0.5 for p in parts)]) / k**0.5  # A
         self.wide = self.rows.shape[0] < self.rows.shape[1]
         self.gram = self.rows @ self.rows.t() if self.wide else self.rows.t() @ self.rows
 
@@ -54,11 +58,12 @@ class RidgeFactor:
 
     def weights(self) -> Tensor:
         """Solves for the weights, ``[d, k]``."""
-        means, rows = self.system.means, self.system.rows
+        right, rows = self.system.right, self.system.rows
         if not self.system.wide:
-            return torch.cholesky_solve(means.t(), self.lower)
+            return torch.cholesky_solve(right, self.lower)
         # M = A^T T where T picks the means, and (A^T A + λ)^-1 A^T = A^T (A A^T + λ)^-1.
-        picks = torch.eye(rows.shape[0], means.shape[0], dtype=rows.dtype, device=rows.device)
+        k = right.shape[1]
+        picks = torch.eye(rows.shape[0], k, dtype=rows.dtype, device=rows.device) / k**0.5
         return rows.t() @ torch.cholesky_solve(picks, self.lower)
 
     def leverage(self, x: Tensor) -> Tensor:
@@ -77,7 +82,7 @@ class RidgeFactor:
         the moments hold.
         """
         column = torch.searchsorted(torch.tensor(self.system.labels, device=labels.device), labels)
-        weight = self.system.counts[column].reciprocal()
+        weight = (self.system.counts * len(self.system.labels)).reciprocal()[column]
         wrong = -(x @ weights)
         wrong[torch.arange(column.numel(), device=column.device), column] += 1
         # No row explains itself better than it would alone; only rounded moments say otherwise.

@@ -29,8 +29,8 @@ from evergraph.methods.base import Method
 from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import BufferConfig, eligible_nodes
 
-#: Ridge strengths that leaving one out chooses from; the weights of a class's rows sum to one.
-STRENGTHS = (1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 1.0)
+#: Ridge strengths that leaving one out chooses from; the weights of all rows sum to one.
+STRENGTHS = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 2e-2, 1e-1)
 PRECISIONS = {"double": torch.float64, "single": torch.float32}
 
 

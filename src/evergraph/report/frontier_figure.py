@@ -45,8 +45,9 @@ def frontier_figure(points: Sequence[Point], formats: Sequence[str]) -> dict[str
 
 def _draw(axes: Any, points: Sequence[Point], cost: Cost, styles: dict[str, Any]) -> None:
     best = max(point.pm for point in points)
-    shown = [point for point in points if point.pm >= best - REACH]
-    below = [point for point in points if point.pm < best - REACH]
+    rivals = [point for point in points if not point.reference]
+    shown = [point for point in rivals if point.pm >= best - REACH]
+    below = [point for point in rivals if point.pm < best - REACH]
     positive = [getattr(point, cost) for point in shown if getattr(point, cost) > 0]
     axes.set_xscale("log")
     floor = min(positive, default=1.0) / 4
@@ -77,9 +78,17 @@ def _draw(axes: Any, points: Sequence[Point], cost: Cost, styles: dict[str, Any]
             color="grey",
             ha="right",
         )
+    for point in points:
+        if point.reference:
+            name = f"{point.label} (reads all old labels)"
+            axes.axhline(point.pm, color=styles[point.label]["color"], ls="--", lw=1, label=name)
     if below:
         text = ", ".join(f"{point.label} {point.pm:.0f}" for point in below)
-        axes.set_title(f"below: {text}", fontsize=7, loc="left", y=-0.0, pad=3)
+        axes.text(0.01, 0.02, f"below: {text}", fontsize=7, transform=axes.transAxes)
+    if cost == "seconds":
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("{x:g}")
+        axes.tick_params(axis="x", which="minor", labelsize=7)
     axes.grid(alpha=0.25)
 
 
