@@ -15,6 +15,8 @@ TITLES: dict[Cost, str] = {
 }
 COLORS = {"analytic": "#0b6e4f", "dslr": "#c44536", "replay": "#e09f3e", "joint": "#444444"}
 OTHER_COLOR = "#5b7db1"
+#: Same bytes for the same points, and text that stays text.
+RC = {"svg.hashsalt": "evergraph", "svg.fonttype": "none", "font.size": 9}
 MARKERS = "osD^v<>PXph*"
 #: Points further below the best than this are named at the edge: they would flatten the rest.
 REACH = 22.0
@@ -25,7 +27,7 @@ def frontier_figure(points: Sequence[Point], formats: Sequence[str]) -> dict[str
     matplotlib = _matplotlib()
     datasets = list(dict.fromkeys(point.dataset for point in points))
     styles = _styles(points)
-    with matplotlib.rc_context({"svg.hashsalt": "evergraph", "font.size": 9}):
+    with matplotlib.rc_context(RC):
         figure = matplotlib.figure.Figure(
             figsize=(10, 2.9 * len(datasets) + 1.1), layout="constrained"
         )
