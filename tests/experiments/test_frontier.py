@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from evergraph.errors import InputError
 from evergraph.experiments.config import Variant, resolve
 from evergraph.experiments.frontier import (
     METHODS,
@@ -98,6 +99,7 @@ def test_collect_points_averages_seeds_and_names_devices(tmp_path):
     write_run(tmp_path, "a", 0, pm=80.0, kept=10, device="x86_64")
     write_run(tmp_path, "a", 1, pm=90.0, kept=12, device="H200")
     write_run(tmp_path, "b", 0, pm=70.0, kept=12)
+    write_run(tmp_path, "b", 1, pm=60.0, kept=12)
     first, second = collect_points(tmp_path)
     assert (first.pm, first.fm, first.bytes, first.seconds) == (85.0, None, 12, 1.5)
     assert first.seeds == 2
@@ -105,3 +107,14 @@ def test_collect_points_averages_seeds_and_names_devices(tmp_path):
     assert second.device == "unknown"
     assert (first.reference, second.reference) == (False, True)
     assert second.frontier == ()  # it reads old labels
+
+
+def test_collect_points_compares_on_shared_seeds(tmp_path):
+    for seed, pm in enumerate((80.0, 90.0, 100.0)):
+        write_run(tmp_path, "a", seed, pm=pm, kept=1)
+    write_run(tmp_path, "c", 1, pm=91.0, kept=1)
+    a, c = collect_points(tmp_path)
+    assert (a.pm, a.seeds, c.pm, c.seeds) == (90.0, 1, 91.0, 1)
+    write_run(tmp_path, "d", 7, pm=50.0, kept=1)
+    with pytest.raises(InputError, match="share a seed"):
+        collect_points(tmp_path)

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from evergraph.errors import InputError
 from evergraph.experiments.config import Variant
 from evergraph.experiments.files import read_json
 from evergraph.experiments.presets import PRESETS
@@ -60,16 +61,33 @@ class Point:
 
 
 def collect_points(folder: Path) -> list[Point]:
-    """Reads every finished run below a folder and marks who is on a frontier."""
+    """Reads the finished runs below a folder and marks who is on a frontier.
+
+    Methods are averaged over the seeds that all of a dataset's have, so that nobody has easier
+    splits than the others.
+    """
     results = []
     devices: dict[tuple[str, str], set[str]] = {}
+    seeds: dict[tuple[str, str], set[int]] = {}
     for path in sorted(folder.glob("**/results.json")):
         result = read_json(path)
         results.append(result)
         place = path.with_name("environment.json")
         name = read_json(place)["device_name"] if place.exists() else "unknown"
-        devices.setdefault((result["dataset"], result["label"]), set()).add(name)
-    return mark_frontiers(_point(entry, devices) for entry in summarise_grid(results))
+        cell = (result["dataset"], result["label"])
+        devices.setdefault(cell, set()).add(name)
+        seeds.setdefault(cell, set()).add(result["seed"])
+    shared = {
+        dataset: set.intersection(*(own for (d, _), own in seeds.items() if d == dataset))
+        for dataset, _ in seeds
+    }
+    fair = [result for result in results if result["seed"] in shared[result["dataset"]]]
+    if len({result["dataset"] for result in fair}) < len(shared):
+        raise InputError(
+            f"Expected the methods of a dataset to share a seed (got none in '{folder}'); run the "
+            "missing ones."
+        )
+    return mark_frontiers(_point(entry, devices) for entry in summarise_grid(fair))
 
 
 def mark_frontiers(points: Iterable[Point]) -> list[Point]:
