@@ -111,7 +111,8 @@ class Moments:
 
 def _triangular(rows: Tensor) -> Tensor:
     """Returns R of the QR decomposition, ``[min(m, d), d]``: the same products of columns."""
-    return torch.linalg.qr(rows, mode="r").R
+    upper: Tensor = torch.linalg.qr(rows, mode="r").R
+    return upper
 
 
 def _strongest(rows: Tensor, rank: int) -> tuple[Tensor, float]:

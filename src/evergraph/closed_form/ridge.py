@@ -60,11 +60,13 @@ class RidgeFactor:
         """Solves for the weights, ``[d, k]``."""
         right, rows = self.system.right, self.system.rows
         if not self.system.wide:
-            return torch.cholesky_solve(right, self.lower)
+            weights: Tensor = torch.cholesky_solve(right, self.lower)
+            return weights
         # M = A^T T where T picks the means, and (A^T A + λ)^-1 A^T = A^T (A A^T + λ)^-1.
         k = right.shape[1]
         picks = torch.eye(rows.shape[0], k, dtype=rows.dtype, device=rows.device) / k**0.5
-        return rows.t() @ torch.cholesky_solve(picks, self.lower)
+        inner: Tensor = torch.cholesky_solve(picks, self.lower)
+        return rows.t() @ inner
 
     def leverage(self, x: Tensor) -> Tensor:
         """Computes x^T (G + λ)^-1 x of every row, ``[m]``."""
@@ -105,4 +107,5 @@ def left_out_errors(
 
 
 def _solved(lower: Tensor, right: Tensor) -> Tensor:
-    return torch.linalg.solve_triangular(lower, right, upper=False)
+    solution: Tensor = torch.linalg.solve_triangular(lower, right, upper=False)
+    return solution

@@ -87,7 +87,9 @@ def collect_points(folder: Path) -> list[Point]:
             f"Expected the methods of a dataset to share a seed (got none in '{folder}'); run the "
             "missing ones."
         )
-    return mark_frontiers(_point(entry, devices) for entry in summarise_grid(fair))
+    points = mark_frontiers(_point(entry, devices) for entry in summarise_grid(fair))
+    rank = {name: place for place, name in enumerate(DATASET_NAMES)}
+    return sorted(points, key=lambda point: rank.get(point.dataset, len(rank)))
 
 
 def mark_frontiers(points: Iterable[Point]) -> list[Point]:
