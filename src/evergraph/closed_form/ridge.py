@@ -12,6 +12,7 @@ keep their scale while classes come, and so does the best strength.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,7 +38,8 @@ class RidgeSystem:
         self.floor = sum(part.rest / part.count for part in parts) / k
         means = torch.stack([part.mean for part in parts])
         self.right = means.t() / k  # [d, k], the matrix M
-        self.rows = torch.cat([means, *(p.factor / p.count**0.5 for p in parts)]) / k**0.5  # A
+        scaled = [part.factor / math.sqrt(part.count) for part in parts]
+        self.rows = torch.cat([means, *scaled]) / math.sqrt(k)  # A
         self.wide = self.rows.shape[0] < self.rows.shape[1]
         self.gram = self.rows @ self.rows.t() if self.wide else self.rows.t() @ self.rows
 
@@ -64,7 +66,7 @@ class RidgeFactor:
             return weights
         # M = A^T T where T picks the means, and (A^T A + λ)^-1 A^T = A^T (A A^T + λ)^-1.
         k = right.shape[1]
-        picks = torch.eye(rows.shape[0], k, dtype=rows.dtype, device=rows.device) / k**0.5
+        picks = torch.eye(rows.shape[0], k, dtype=rows.dtype, device=rows.device) / math.sqrt(k)
         inner: Tensor = torch.cholesky_solve(picks, self.lower)
         return rows.t() @ inner
 
