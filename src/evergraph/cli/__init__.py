@@ -10,6 +10,8 @@ import typer
 from evergraph.cli.grids import compare
 from evergraph.cli.listings import datasets, methods
 from evergraph.cli.runs import resume, run
+from evergraph.cli.signals import Terminated, sigterm_raised
+from evergraph.cli.states import inspect, learn, predict
 from evergraph.errors import InputError
 
 app = typer.Typer(
@@ -20,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (run, compare, resume, datasets, methods):
+for command in (run, compare, resume, datasets, methods, learn, predict, inspect):
     app.command()(command)
 
 # Typer's base of all wrong-usage errors, wherever its release keeps it.
@@ -28,9 +30,10 @@ USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 
 
 def main() -> None:
-    """Runs the command: exit code 2 and one sentence for bad input, 130 for Ctrl-C."""
+    """Runs the command: exit code 2 and one sentence for bad input, 130 and 143 for signals."""
     try:
-        code = app(standalone_mode=False)
+        with sigterm_raised():
+            code = app(standalone_mode=False)
     except InputError as error:
         sys.exit(fail(str(error), 2))
     except USAGE_ERROR as error:
@@ -41,9 +44,19 @@ def main() -> None:
         sys.exit(fail(f"{with_value(message.rstrip('.'))}; try 'evergraph --help'.", 2))
     except (KeyboardInterrupt, typer.Abort):
         code = 130  # some releases of Typer return this code instead of raising
-    if code == 130:
-        fail("Interrupted: what was finished is kept; the same command continues.", 130)
+    except Terminated:
+        code = 143
+    if code in {130, 143}:
+        fail(f"Interrupted: what was finished is kept; {continuation()}.", code)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def continuation() -> str:
+    """Says how to continue what was interrupted."""
+    words = sys.argv[1:]
+    if words[:1] == ["learn"] and len(words) > 1:
+        return f"'evergraph resume {words[1]}' finishes the change if it was begun"
+    return "the same command continues"
 
 
 def with_value(message: str) -> str:

@@ -99,6 +99,18 @@ class StateFolder:
             return None
         return self._pointer().generation if self.current.exists() else None
 
+    def generation_or_none(self) -> int | None:
+        """Returns the number of the current generation if it can be told."""
+        try:
+            return self.generation()
+        except InputError:
+            return None
+
+    @property
+    def has_generations(self) -> bool:
+        """Tells whether any generation is there, whole or not."""
+        return bool(self._numbers())
+
     def load(self, generation: int | None = None) -> tuple[State, int]:
         """Reads a generation, the current one by default, and its number.
 

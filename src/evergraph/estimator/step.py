@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -23,20 +23,40 @@ from evergraph.train import Learner, check_needs, learn_task, make_context, plan
 OnEvent = Callable[[Event], None]
 
 
+class Prepared(NamedTuple):
+    """A change that is known to be right: the state with its graph, and what is to be learned."""
+
+    state: State
+    trained: LabelledNodes
+
+
 def advance(
     state: State, change: Change, device: torch.device, on_event: OnEvent | None = None
 ) -> State:
-    """Applies a change and learns from its labels; the given state is left as it was.
+    """Applies a change and learns from its labels; the given state is left as it was."""
+    return complete(state, change, prepare(state, change), device, on_event)
 
-    Everything that can be wrong with the change is found before anything is learned.
-    """
+
+def prepare(state: State, change: Change) -> Prepared:
+    """Does all of a change but the learning; raises if anything is wrong with it."""
     check_nodes(state.graph, change)
     classes = _classes(state, change)
     learner = copy_learner(state.learner, state.config, torch.device("cpu"))
     check_buffer(learner, len(classes))
     following = _change_graph(replace(state, learner=learner, classes=classes), change)
-    following, trained = _admit(following, change)
-    report: dict[str, Any] = {}
+    return Prepared(*_admit(following, change))
+
+
+def complete(
+    state: State,
+    change: Change,
+    prepared: Prepared,
+    device: torch.device,
+    on_event: OnEvent | None = None,
+) -> State:
+    """Learns what is prepared and judges the outcome; returns the state after the change."""
+    following, trained = prepared
+    classes, report = following.classes, dict[str, Any]()
     with denormals_flushed():
         if trained.nodes.numel():
             known = len(state.classes)

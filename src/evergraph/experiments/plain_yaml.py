@@ -1,0 +1,43 @@
+"""YAML from anyone: plain values alone, no references that blow up, no endless nesting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from evergraph.errors import InputError
+
+#: A configuration has about 2,000 characters; reading is slow in the length.
+MAX_LENGTH = 100_000
+
+
+class PlainLoader(yaml.SafeLoader):
+    """Reads plain values; a reference to another value is refused.
+
+    A few lines of references to references stand for more values than fit in any memory.
+    """
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Composes one value that is written out."""
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()
+            raise yaml.composer.ComposerError(
+                None, None, "found a reference", event.start_mark if event else None
+            )
+        return super().compose_node(parent, index)
+
+
+def load_yaml(text: str, source: str) -> Any:
+    """Reads YAML, turning every failure into one sentence."""
+    if len(text) > MAX_LENGTH:
+        raise InputError(
+            f"Expected '{source}' of at most {MAX_LENGTH} characters (got {len(text)}); check that "
+            "it is a configuration."
+        )
+    try:
+        return yaml.load(text, Loader=PlainLoader)
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError, AttributeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}" if mark else ""
+        raise InputError(f"Expected '{source}' to be YAML (it is not{where}); fix it.") from None
