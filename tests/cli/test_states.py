@@ -157,7 +157,7 @@ def test_signals_leave_a_state_that_resumes(folder: Path, command: Command, numb
     )
     pending = folder / "state" / "pending.safetensors"
     for _ in range(600):
-        if pending.exists():
+        if pending.exists() or process.poll() is not None:
             break
         time.sleep(0.05)
     time.sleep(0.3)

@@ -214,6 +214,18 @@ def test_removed_nodes_are_gone_and_the_rest_stays():
     assert clf.ids_[-1] == "n1"
 
 
+def test_everything_may_be_removed_and_come_again():
+    clf = quick(settings={"epochs": 1})
+    clf.learn(["a", "b"], np.eye(2)).remove(ids=["a"])  # before anything is learned
+    clf.remove(ids=["b"])
+    clf.learn(["a", "b"], np.eye(2), labels=["u", "v"]).remove(ids=["a", "b"])
+    assert clf.predict_proba().shape == (0, 2)
+    with pytest.raises(InputError, match="2 columns"):
+        clf.learn(["c"], np.ones((1, 3)))
+    clf.learn(["c", "d"], np.eye(2), [("c", "d")], ["v", "w"])
+    assert clf.predict_proba().shape == (2, 3)
+
+
 def test_a_corrected_label_leaves_the_buffer():
     clf = quick(validation_fraction=0).learn(**named(line(8)))
     buffer = clf._now().learner.method.buffer

@@ -138,10 +138,11 @@ def check_nodes(graph: GrowingGraph, change: Change) -> None:
                     "update for its features and labels."
                 )
     for x in (change.x, change.updated_x):
-        if x is not None and graph.num_nodes and x.shape[1] != graph.features.shape[1]:
+        width = graph.features.shape[1]  # 0 before the first nodes
+        if x is not None and width and x.shape[1] != width:
             raise InputError(
-                f"Expected 'x' with {graph.features.shape[1]} columns, as in the first batch (got "
-                f"{x.shape[1]}); give the same features."
+                f"Expected 'x' with {width} columns, as in the first batch (got {x.shape[1]}); "
+                "give the same features."
             )
 
 

@@ -83,6 +83,8 @@ class StateFolder:
         make_folder(self.path)
         with locked(self.path):
             make_folder(self.generations)
+            for leftover in self.path.glob(".*.new"):  # of a writer that was killed
+                leftover.unlink(missing_ok=True)
             yield
 
     def _entries(self) -> Iterator[Path]:

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from evergraph.errors import InputError
 from evergraph.estimator.config import SCHEMA_VERSION
+from evergraph.estimator.restoring import restore_state
 from evergraph.estimator.state import FILES, State
 from evergraph.experiments.files import read_regular, sync_folder, unwritable, write_synced
 from evergraph.validation import Config, parse
@@ -107,7 +108,7 @@ def read_generation(
         if len(content) != entry.size or sha256(content) != entry.sha256:
             raise Damage(name)
     try:
-        return State.from_files(files), found
+        return restore_state(files), found
     except Exception:  # checksums hold, so that somebody wrote nonsense
         raise Damage("its content") from None
 

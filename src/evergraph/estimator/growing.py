@@ -85,7 +85,7 @@ class GrowingGraph:
         """Adds nodes, which must be new, without edges."""
         if not ids:
             return self
-        features = x if not self.ids else stack(self.features, x)
+        features = stack(self.features, x) if self.features.shape[1] else x
         n = len(self.ids) + len(ids)
         edges = torch.stack([self.adjacency.src, self.adjacency.dst])
         grown = Adjacency.from_edges(edges, n)
