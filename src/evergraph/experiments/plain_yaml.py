@@ -21,10 +21,7 @@ class PlainLoader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Composes one value that is written out."""
         if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()
-            raise yaml.composer.ComposerError(
-                None, None, "found a reference", event.start_mark if event else None
-            )
+            raise InputError("a reference")
         return super().compose_node(parent, index)
 
 
@@ -37,7 +34,11 @@ def load_yaml(text: str, source: str) -> Any:
         )
     try:
         return yaml.load(text, Loader=PlainLoader)
-    except (yaml.YAMLError, ValueError, OverflowError, RecursionError, AttributeError) as error:
+    except InputError:
+        raise InputError(
+            f"Expected '{source}' without references (got one, written *name); write the value out."
+        ) from None
+    except Exception as error:  # the loader lets many kinds through, such as KeyError
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark else ""
         raise InputError(f"Expected '{source}' to be YAML (it is not{where}); fix it.") from None
