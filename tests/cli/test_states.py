@@ -160,7 +160,10 @@ def test_signals_leave_a_state_that_resumes(folder: Path, command: Command, numb
         if pending.exists() or process.poll() is not None:
             break
         time.sleep(0.05)
-    time.sleep(0.3)
+    second = command("learn", "state", "--edges", "edges.csv")  # while the first one learns
+    assert second.code == 2
+    assert f"process {process.pid} on" in second.err
+    assert command("inspect", "state", "--json").code == 0  # a reader is not held up
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == code, errors

@@ -126,10 +126,23 @@ def test_held_out_nodes_are_a_share_of_every_class_and_never_trained_on():
     assert int(state.evaluator.shown.sum()) == 12
     assert not state.evaluator.shown[held.nodes].any()
     assert clf.history_[0]["trained_on"] == 12
-    clf.update(["n0"], labels=["odd"])  # a label that was shown cannot judge any more
-    assert clf._now().evaluator.held_out.nodes.tolist() == held.nodes.tolist() or (
-        0 in held.nodes.tolist()
-    )
+    row = int(torch.nonzero(state.evaluator.shown)[0])
+    clf.update([f"n{row}"], labels=["odd"])  # a label that was shown cannot judge any more
+    assert clf._now().evaluator.held_out.nodes.tolist() == held.nodes.tolist()
+
+
+def test_held_out_node_of_a_corrected_label_judges_on_unless_its_class_is_new():
+    clf = quick(validation_fraction=0.25).learn(**named(line(16)))
+    first, second = clf._now().evaluator.held_out.nodes[:2].tolist()
+    names = clf._now().graph.ids
+    clf.update([names[first]], labels=["odd"])
+    held = clf._now().evaluator.held_out
+    assert held.labels[held.nodes == first].tolist() == [1]
+    assert clf.history_[-1]["trained_on"] == 0
+    clf.update([names[second]], labels=["third"])
+    assert second not in clf._now().evaluator.held_out.nodes.tolist()
+    assert clf.history_[-1]["trained_on"] == 1
+    assert clf.predict_proba().shape == (16, 3)
 
 
 def test_no_fraction_holds_nothing_out(tmp_path: Path):

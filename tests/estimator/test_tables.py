@@ -103,6 +103,12 @@ def test_parquet_that_declares_more_than_it_holds_is_refused(tmp_path: Path):
     check(lambda: read_table(path), "rows that", "4000000")
 
 
+def test_parquet_that_unpacks_to_far_more_than_it_holds_is_refused(tmp_path: Path):
+    path = parquet(tmp_path, {"id": ["w" * 100_000_000]}, compression="zstd")
+    assert path.stat().st_size < 100_000
+    check(lambda: read_table(path), "when unpacked")
+
+
 def test_long_repeated_text_is_not_copied(tmp_path: Path):
     word = "w" * 3000
     path = parquet(tmp_path, {"id": list(map(str, range(50_000))), "label": [word] * 50_000})

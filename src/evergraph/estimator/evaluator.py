@@ -46,17 +46,21 @@ class Evaluator:
         return Evaluator(self.held_out, torch.cat([self.shown, more]))
 
     def admit(
-        self, labelled: LabelledNodes, fraction: float, generator: torch.Generator
+        self,
+        labelled: LabelledNodes,
+        num_known: int,
+        fraction: float,
+        generator: torch.Generator,
     ) -> tuple[Evaluator, LabelledNodes]:
         """Takes new labels in; returns those that a method may see.
 
-        Nodes that are held out already stay so, with their new label. Of the others a share of
-        each class is held out, at least one and never the last.
+        Nodes that are held out already stay so, with their new label, unless its class is new:
+        a class must be learned before it is judged. Of the others a share of each class is held
+        out, at least one and never the last.
         """
-        again = torch.isin(labelled.nodes, self.held_out.nodes)
-        corrected = labelled.take(again)
-        wrong = torch.isin(self.held_out.nodes, corrected.nodes)
-        parts = [self.held_out.take(~wrong), corrected]
+        named_again = torch.isin(self.held_out.nodes, labelled.nodes)
+        again = torch.isin(labelled.nodes, self.held_out.nodes) & (labelled.labels < num_known)
+        parts = [self.held_out.take(~named_again), labelled.take(again)]
         rest = labelled.take(~again)
         if fraction:
             fresh = rest.take(~self.shown[rest.nodes])

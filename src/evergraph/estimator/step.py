@@ -44,7 +44,7 @@ def prepare(state: State, change: Change) -> Prepared:
     learner = copy_learner(state.learner, state.config, torch.device("cpu"))
     check_buffer(learner, len(classes))
     following = _change_graph(replace(state, learner=learner, classes=classes), change)
-    return Prepared(*_admit(following, change))
+    return Prepared(*_admit(following, change, len(state.classes)))
 
 
 def complete(
@@ -139,7 +139,7 @@ def _change_graph(state: State, change: Change) -> State:
     )
 
 
-def _admit(state: State, change: Change) -> tuple[State, LabelledNodes]:
+def _admit(state: State, change: Change, num_known: int) -> tuple[State, LabelledNodes]:
     """Splits new labels into those that judge and those that are learned."""
     number = {name: label for label, name in enumerate(state.classes)}
     nodes = state.graph.find(list(change.labels), "labels")
@@ -149,7 +149,7 @@ def _admit(state: State, change: Change) -> tuple[State, LabelledNodes]:
     granted = state.granted.take(~torch.isin(state.granted.nodes, given.nodes))
     fraction, seed = state.config.parameters.validation_fraction, state.config.parameters.seed
     generator = make_generator(seed, "held out", len(state.history))
-    evaluator, trained = state.evaluator.admit(given, fraction, generator)
+    evaluator, trained = state.evaluator.admit(given, num_known, fraction, generator)
     return replace(state, evaluator=evaluator, granted=granted), trained
 
 

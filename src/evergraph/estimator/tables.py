@@ -24,6 +24,7 @@ MAX_COLUMNS = 20_000
 #: Rows and cells that a Parquet file may declare, beside a multiple of its size.
 FREE_ROWS, ROWS_PER_BYTE = 100_000, 16
 FREE_CELLS, CELLS_PER_BYTE = 4_000_000, 200
+FREE_BYTES = 64_000_000
 #: How much of a list of ids is looked at as one line.
 MAX_LINE = 4 * MAX_ID_LENGTH
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -229,13 +230,20 @@ def _read_parquet(content: bytes) -> Any:
             f"Expected rows that {len(content)} bytes can hold (got {about.num_rows} of "
             f"{about.num_columns} columns declared); the file is damaged."
         )
-    counts = [
-        about.row_group(group).column(column).num_values
+    chunks = [
+        about.row_group(group).column(column)
         for group in range(about.num_row_groups)
         for column in range(about.num_columns)
     ]
+    counts = [chunk.num_values for chunk in chunks]
+    unpacked = sum(chunk.total_uncompressed_size for chunk in chunks)
     if any(count < 0 for count in counts) or sum(counts) > cells:
         raise InputError("Expected as many values as rows (got more declared); it is damaged.")
+    if unpacked > FREE_BYTES + CELLS_PER_BYTE * len(content):
+        raise InputError(
+            f"Expected at most {CELLS_PER_BYTE} times the size of the file when unpacked (got "
+            f"{unpacked} bytes); store it without such compression."
+        )
     return file.read(use_threads=False)
 
 
