@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from typing import Any
 
 import naive_dslr
 import torch
+from fits import fit_exponent
 from sides import make_stream
 from steps import HERE, compare_steps
 
@@ -64,13 +64,6 @@ def bench_growth(quick: bool) -> dict[str, Any]:
         turn = 5 if edges < 1e6 else 2
         ms[edges] = compare_steps(f"edges={edges:g}", ("evergraph",), turn, 2)["evergraph"]["ms"]
     return {"ms": {f"{k:g}": v for k, v in ms.items()}, "exponent": fit_exponent(ms)}
-
-
-def fit_exponent(values: dict[float, float]) -> float:
-    """Least squares of log value against log size."""
-    x = [math.log(size) for size in values]
-    y = [math.log(value) for value in values.values()]
-    return float(statistics.linear_regression(x, y).slope)
 
 
 def bench_links(quick: bool) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The GPU rows of docs/performance.md, a JSON line each.
 
-    python benchmarks/gpu.py step:arxiv step:reddit links:reddit inference whole:arxiv
+    python benchmarks/gpu.py step:arxiv step:reddit links:reddit inference growth whole:arxiv
+    python benchmarks/gpu.py whole:reddit whole:reddit:finetune --runs runs/reddit
 
 Graphs are generated on the device with the shape of the real ones. A step is forward, backward and
 Adam on the paper's network, 10 to warm up and 30 timed, the two sides in turns; memory is PyTorch's
@@ -9,23 +10,28 @@ peak of allocated bytes, the graph and features included.
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from fits import fit_exponent
 from sides import SHAPES, PyGNet
 from torch.nn import functional
 
+from evergraph.events import Event, TaskDone
 from evergraph.experiments.config import Variant, resolve
 from evergraph.experiments.runs import execute
 from evergraph.nn import ModelConfig, build_model
+from evergraph.nn.field import receptive_field
 from evergraph.nn.repeat import Repeated
 from evergraph.stream import Adjacency, LabelledNodes
 from evergraph.structure import (
@@ -86,9 +92,10 @@ def our_step(view: Any) -> Callable[[], object]:
         model.parameters(), lr=0.005, weight_decay=5e-4, fused=True, capturable=True
     )
     generator = seeded(1)
+    field = receptive_field(view.features, view.adjacency, view.train_nodes, 2)
 
     def step() -> torch.Tensor:
-        logits = model(view.features, view.adjacency, view.train_nodes, generator).logits
+        logits = model(field.features, field.graphs, field.rows, generator).logits
         loss = functional.cross_entropy(logits, view.train_labels)
         optimizer.zero_grad()
         loss.backward()
@@ -181,10 +188,29 @@ def bench_inference(shape: str) -> dict[str, Any]:
     return found
 
 
-def bench_whole(shape: str) -> dict[str, Any]:
-    """DSLR on a generated graph with the shape of a real one, through the real run."""
+def bench_growth(_: str) -> dict[str, Any]:
+    """A step from 10⁴ to 10⁸ directed edges, 20 per node, 64 features; the fitted exponent."""
+    ms = {}
+    for edges in (1e4, 1e5, 1e6, 1e7, 1e8):
+        SHAPES["growth"] = (max(int(edges) // 20, 50), int(edges), 64, 8)
+        found = timed(our_step(make_view("growth")))
+        torch.cuda.empty_cache()
+        ms[edges] = float(found["ms"])
+    linear = {edges: value for edges, value in ms.items() if edges >= 1e6}
+    return {
+        "ms": {f"{edges:g}": value for edges, value in ms.items()},
+        "exponent": fit_exponent(ms),
+        "exponent_from_1e6": fit_exponent(linear),
+    }
+
+
+def bench_whole(runs: Path, shape: str) -> dict[str, Any]:
+    """A method, DSLR unless named, on a generated graph with the shape of a real one.
+
+    It is the real run, with checkpoints: killed and started again it continues.
+    """
+    shape, _, method = shape.partition(":")
     nodes, edges, width, classes = SHAPES[shape]
-    per_task = {"arxiv": 3, "reddit": 5}[shape]
     options = {
         "nodes": nodes,
         "classes": classes,
@@ -193,34 +219,49 @@ def bench_whole(shape: str) -> dict[str, Any]:
         "homophily": 0.65,
     }
     begin = time.perf_counter()
-    settings = {"classes_per_task": per_task, "buffer_size": 3000, "beta": 0.05, "r": 0.15}
+    settings = {"classes_per_task": {"arxiv": 3, "reddit": 5}[shape]}
+    if method != "finetune":
+        settings |= {"buffer_size": 3000, "beta": 0.05, "r": 0.15}
     graph = Variant(name="synthetic", options=options, label="synthetic")
-    config = resolve(graph, Variant(name="dslr", options={}, label="dslr"), 0, settings)
-    with TemporaryDirectory() as folder:
-        results = execute(config, Path(folder) / "run", device="cuda", on_event=lambda event: None)
+    name = method or "dslr"
+    config = resolve(graph, Variant(name=name, options={}, label=name), 0, settings)
+    results = execute(config, runs / f"{shape}-{name}", device="cuda", on_event=_tell)
     return {
         "seconds": results["seconds"],
         "wall_s": time.perf_counter() - begin,
         "pm": results["pm"],
         "fm": results["fm"],
+        "current": results["current"],
         "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
     }
 
 
-BENCHES = {
+def _tell(event: Event) -> None:
+    if isinstance(event, TaskDone):
+        seconds = {stage: round(value, 1) for stage, value in event.seconds.items()}
+        print(f"task {event.task}: {seconds}", file=sys.stderr, flush=True)
+
+
+BENCHES: dict[str, Callable[[str], dict[str, Any]]] = {
     "step": bench_step,
     "links": bench_links,
     "inference": bench_inference,
-    "whole": bench_whole,
+    "growth": bench_growth,
 }
 
 
 def main() -> None:
-    for name in sys.argv[1:]:
-        bench, _, shape = name.partition(":")
-        result = BENCHES[bench](shape or "arxiv")
-        print(json.dumps({"benchmark": name, **result}), flush=True)
-        torch.cuda.empty_cache()
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("names", nargs="+", metavar="NAME[:SHAPE[:METHOD]]")
+    parser.add_argument("--runs", type=Path, help="where whole runs go, to be continued")
+    arguments = parser.parse_args()
+    with TemporaryDirectory() as scratch:
+        benches = BENCHES | {"whole": partial(bench_whole, arguments.runs or Path(scratch))}
+        for name in arguments.names:
+            bench, _, shape = name.partition(":")
+            result = benches[bench](shape or "arxiv")
+            print(json.dumps({"benchmark": name, **result}), flush=True)
+            torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":

@@ -43,10 +43,14 @@ def train(
     continues to the same bits.
     """
     needs = check_needs(learner.method)
-    check_backbone(learner.method, model_config)
-    plan = plan_for(stream, model_config, training, torch.device(device))
+    check_backbone(type(learner.method), model_config)
+    plain = bool(needs & {"attention", "double_backward"})
+    channels = learner.method.most_channels(model_config.channels, stream.num_tasks)
+    plan = plan_for(
+        stream, model_config, training, torch.device(device), channels=channels, plain=plain
+    )
     for task in range(learner.next_task, stream.num_tasks):
-        view = stream.view(task, needs).to(device)
+        view = stream.view(task, needs, device)
         yield TaskStarted(
             task,
             stream.num_tasks,
@@ -125,12 +129,20 @@ def descend(method: Method[Any], ctx: TaskContext) -> Iterator[Epoch]:
 
 
 def plan_for(
-    stream: TaskStream, model: ModelConfig, training: TrainConfig, device: torch.device
+    stream: TaskStream,
+    model: ModelConfig,
+    training: TrainConfig,
+    device: torch.device,
+    *,
+    channels: int,
+    plain: bool,
 ) -> Plan:
     """Decides by the last task, the largest, whether whole graphs fit."""
     last = stream.tasks[-1]
     sizes = (last.num_nodes, 2 * last.num_edges, stream.features)
-    return plan_size(*sizes, model=model, training=training, device=device)
+    return plan_size(
+        *sizes, model=model, training=training, device=device, channels=channels, plain=plain
+    )
 
 
 def plan_size(
@@ -141,10 +153,13 @@ def plan_size(
     model: ModelConfig,
     training: TrainConfig,
     device: torch.device,
+    channels: int,
+    plain: bool,
 ) -> Plan:
     """Decides whether a graph of this size fits as a whole; ``num_edges`` are directed."""
     stored = features.numel() if isinstance(features, Tensor) else 2 * features.values.numel()
-    needed = training_bytes(num_nodes, num_edges, stored, model)
+    plain = plain or model.attention == "plain"
+    needed = training_bytes(num_nodes, num_edges, stored, model, channels=channels, plain=plain)
     return make_plan(training.batch_size, needed, total_memory(device))
 
 
@@ -180,19 +195,19 @@ def check_needs(method: Method[Any]) -> frozenset[str]:
     return method.needs
 
 
-def check_backbone(method: Method[Any], config: ModelConfig) -> None:
+def check_backbone(method: type[Method[Any]], config: ModelConfig) -> None:
     """Refuses a backbone that a method cannot work with."""
     if method.backbones is not None and config.backbone not in method.backbones:
         able = " or ".join(f"'{name}'" for name in sorted(method.backbones))
         raise InputError(
-            f"Expected 'backbone' to be {able} for {type(method).__name__} (got "
+            f"Expected 'backbone' to be {able} for {method.__name__} (got "
             f"'{config.backbone}'); change it or the method."
         )
     needed = "attention" in method.needs and not method.attention_optional
     if needed and not ENCODERS[config.backbone].has_attention:
         able = " or ".join(f"'{name}'" for name, cls in ENCODERS.items() if cls.has_attention)
         raise InputError(
-            f"Expected 'backbone' to be {able} for {type(method).__name__}, which needs attention "
+            f"Expected 'backbone' to be {able} for {method.__name__}, which needs attention "
             f"(got '{config.backbone}'); change it or the method."
         )
 

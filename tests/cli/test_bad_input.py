@@ -100,6 +100,14 @@ SETTINGS = {
     "device of another kind": (("--device", "meta"), ("'--device'", "'meta'", "cpu or cuda")),
     "unknown option": (("--bogus", "1"), ("--bogus", "--help")),
     "option without value": (("--set",), ("--set", "--help")),
+    "backbone that the method cannot take": (
+        ("--method", "rclg", "--set", "backbone=gcn"),
+        ("'backbone'", "'gat'", "RCLG", "'gcn'", "change it"),
+    ),
+    "no validation nodes for a method that needs them": (
+        ("--method", "rclg", "--set", "validation_fraction=0"),
+        ("'validation_fraction'", "above 0", "RCLG", "0.1"),
+    ),
     "options of a file": (("--dataset", "graph.npz:nodes=5"), ("'graph.npz'", "nodes", "drop")),
     "generated graph with a wrong key": (
         ("--dataset", "synthetic:node=50"),
@@ -158,6 +166,10 @@ COMPARE = {
     "merge of a folder without runs": (("--merge", "empty"), ("'--merge'", "'empty'", "check")),
     "unknown device": (("--device", "nonsense"), ("'--device'", "'nonsense'", "cpu or cuda")),
     "beta above": (("--method", "replay:beta=2"), ("'beta'", "[0, 1]", "2")),
+    "backbone that one method cannot take": (
+        ("--method", "finetune", "--method", "rclg", "--set", "backbone=sage"),
+        ("'backbone'", "'gat'", "RCLG", "'sage'"),
+    ),
 }
 
 

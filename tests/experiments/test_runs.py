@@ -220,3 +220,23 @@ def test_pick_device_knows_cpu_and_auto():
     for name in ("nonsense", "meta", ""):
         with pytest.raises(InputError, match=f"got '{name}'"):
             pick_device(name)
+
+
+@pytest.mark.parametrize(
+    ("changes", "mention"),
+    [
+        ({"model": {"backbone": "gcn"}}, "'backbone' to be 'gat' for RCLG"),
+        ({"protocol": {"validation_fraction": 0.0}}, "'validation_fraction' above 0 for RCLG"),
+    ],
+    ids=["backbone", "validation"],
+)
+def test_execute_refuses_what_a_method_cannot_do_before_it_writes(
+    tmp_path: Path, graph: Graph, changes: dict[str, Any], mention: str
+):
+    content = make_config("rclg").model_dump()
+    for section, values in changes.items():
+        content[section] |= values
+    config = RunConfig.model_validate(content)
+    with pytest.raises(InputError, match=mention):
+        execute(config, tmp_path / "run", graph=graph)
+    assert not (tmp_path / "run").exists()

@@ -247,3 +247,13 @@ def test_buffer_memory_bytes():
     buffer.update(make_pool({0: [0, 1, 2, 3], 1: [4, 5]}), HighestId())
     assert buffer.memory_bytes() == 6 * 2 * 8  # an id and a label, eight bytes each
     assert buffer.memory_bytes() == sum(t.numel() * 8 for t in (buffer.nodes, buffer.labels))
+
+
+def test_nodes_are_one_tensor_until_they_change():
+    buffer = ReplayBuffer(4)
+    buffer.picks = {0: torch.tensor([3, 5]), 1: torch.tensor([7])}
+    nodes = buffer.nodes
+    assert nodes.tolist() == [3, 5, 7]
+    assert buffer.nodes is nodes
+    buffer.picks[1] = torch.tensor([8])
+    assert buffer.nodes.tolist() == [3, 5, 8]

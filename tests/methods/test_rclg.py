@@ -251,3 +251,18 @@ def test_rclg_refuses_to_run_without_validation_nodes(make_graph):
 def test_rclg_refuses_bad_settings_in_one_sentence(settings, sentence):
     with pytest.raises(InputError, match=sentence):
         make_method("rclg", settings)
+
+
+def test_channels_never_exceed_what_the_estimate_of_memory_counts(make_graph):
+    method = make_method("rclg", SMALL | {"additions": [3], "deletions": [1]})
+    assert method.most_channels(4, 1) == 4
+    stream = TaskStream(make_graph(60, 6), Protocol(validation_fraction=0.2))
+    learner = Learner(method)
+    config = ModelConfig(channels=4, heads=2)
+    for _ in train(learner, stream, config, TrainConfig(epochs=1), seed=0):
+        pass
+    # Two tasks after the first, each adding three and deleting one.
+    assert learner.model.encoder.channels == [8, 8]
+    assert method.most_channels(4, 3) == 8
+    shrinking = make_method("rclg", SMALL | {"additions": [0], "deletions": [1]})
+    assert shrinking.most_channels(4, 3) == 4

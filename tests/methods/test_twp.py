@@ -21,9 +21,11 @@ def slow_importances(ctx):
         if which == "loss":
             logp = functional.log_softmax(output.logits, dim=1)
             value = -logp[torch.arange(len(logp)), ctx.view.train_labels].mean()
-        else:
+        elif output.attention:
             first, second = output.attention
             value = (first * first).sum() + (second * second).sum()
+        else:
+            value = slow_topology(ctx)
         value.backward()
         found.append(
             {
@@ -33,6 +35,28 @@ def slow_importances(ctx):
         )
     ctx.model.zero_grad()
     return found
+
+
+def slow_topology(ctx):
+    """Adds up ((W h_i) · tanh(W h_j))² edge by edge and layer by layer."""
+    total, h, graph = 0.0, ctx.view.features, ctx.adjacency
+    for layer in ctx.model.encoder.layers:
+        for j, i in zip(graph.src.tolist(), graph.dst.tolist(), strict=True):
+            total = total + ((h[i] @ layer.weight) @ torch.tanh(h[j] @ layer.weight)) ** 2
+        h = torch.relu(layer(h, graph))
+    return total
+
+
+@pytest.mark.parametrize("backbone", ["gcn", "sage"])
+def test_importance_of_topology_does_without_attention(make_graph, backbone):
+    model = MODEL.model_copy(update={"backbone": backbone})
+    ctx = context(stream_of(make_graph), 1, plain=True, model_config=model)
+    by_loss, by_topology = make_method("twp").importances(ctx)
+    loss, topology = slow_importances(ctx)
+    assert_same(by_loss, loss)
+    assert_same(by_topology, topology)
+    assert by_topology["encoder.layers.1.weight"].max() > 0
+    assert by_topology["head.weight"].max() == 0
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -39,5 +39,16 @@ def test_training_bytes_grow_with_every_part():
     assert training_bytes(1000, 10_000, 50_000, ModelConfig(num_layers=3)) > base
 
 
+def test_training_bytes_count_grown_channels_and_the_plain_path():
+    base = training_bytes(1000, 10_000, 0, ModelConfig())
+    grown = training_bytes(1000, 10_000, 0, ModelConfig(), channels=128)
+    assert grown == training_bytes(1000, 10_000, 0, ModelConfig(channels=128)) > base
+    # Two layers, each with several rows of 256 numbers for every edge.
+    plain = training_bytes(1000, 10_000, 0, ModelConfig(), plain=True)
+    assert plain - base >= 2 * 4 * 10_000 * 256 * 4
+    gcn = ModelConfig(backbone="gcn")  # whose paths hold nothing of edge size
+    assert training_bytes(1000, 10_000, 0, gcn, plain=True) == base
+
+
 def test_total_memory_of_this_machine():
     assert total_memory(torch.device("cpu")) > 10**8

@@ -12,6 +12,7 @@ from evergraph.cli.listings import datasets, methods
 from evergraph.cli.runs import resume, run
 from evergraph.cli.signals import Terminated, sigterm_raised
 from evergraph.cli.states import inspect, learn, predict
+from evergraph.cli.tuning import tune
 from evergraph.errors import InputError
 
 app = typer.Typer(
@@ -22,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (run, compare, resume, datasets, methods, learn, predict, inspect):
+for command in (run, compare, tune, resume, datasets, methods, learn, predict, inspect):
     app.command()(command)
 
 # Typer's base of all wrong-usage errors, wherever its release keeps it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -50,14 +51,8 @@ def compare(
     as_json: options.JsonOption = False,
 ) -> None:
     """Compare methods over seeds; finished cells are never run again."""
-    if seeds < 1:
-        raise InputError(f"Expected '--seeds' of at least 1 (got {seeds}); raise it.")
-    if output.exists() and not output.is_dir():
-        raise InputError(
-            f"Expected '--output' to be a folder (got the file '{output}'); choose another."
-        )
-    if jobs is not None and jobs < 1:
-        raise InputError(f"Expected '--jobs' of at least 1 (got {jobs}); raise it.")
+    check_output(output)
+    check_counts(seeds=seeds, jobs=jobs)
     shared = options.shared_settings(
         sets,
         config,
@@ -69,7 +64,7 @@ def compare(
         batch_size=batch_size,
         fanout=fanout,
     )
-    variants = [Variant.parse(text) for name in method or ["dslr"] for text in _expand(name)]
+    variants = parse_methods(method or ["dslr"])
     graphs = [Variant.parse_dataset(text) for text in dataset or ["cora"]]
     place = pick_device(device)
     configs = [
@@ -93,6 +88,26 @@ def compare(
             on_cell=progress.cell,
         )
     _conclude(output, variants[0].label, as_json)
+    check_finished(failed)
+
+
+def check_output(output: Path) -> None:
+    """Refuses an output that is not a folder."""
+    if output.exists() and not output.is_dir():
+        raise InputError(
+            f"Expected '--output' to be a folder (got the file '{output}'); choose another."
+        )
+
+
+def check_counts(**counts: int | None) -> None:
+    """Refuses an option below 1 that counts something."""
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise InputError(f"Expected '--{name}' of at least 1 (got {count}); raise it.")
+
+
+def check_finished(failed: Sequence[str]) -> None:
+    """Ends a command whose cells did not all finish."""
     if failed:
         raise InputError(
             f"Expected every cell to finish (got {len(failed)} failures, first '{failed[0]}'); "
@@ -129,5 +144,7 @@ def default_jobs(place: torch.device) -> int:
     return 1 if place.type == "cuda" else os.cpu_count() or 1
 
 
-def _expand(name: str) -> list[str]:
-    return list(METHODS) if name == "all" else [name]
+def parse_methods(words: Sequence[str]) -> list[Variant]:
+    """Reads methods as written; ``all`` stands for every one there is."""
+    texts = [text for word in words for text in (METHODS if word == "all" else [word])]
+    return [Variant.parse(text) for text in texts]

@@ -51,6 +51,7 @@ def methods(as_json: options.JsonOption = False) -> None:
                 key: field.get_default(call_default_factory=True)
                 for key, field in cls.Config.model_fields.items()
             },
+            "search": cls.search,
         }
         for name, cls in METHODS.items()
     ]

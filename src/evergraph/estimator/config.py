@@ -87,7 +87,7 @@ def make_config(given: Mapping[str, Any]) -> EstimatorConfig:
         training=resolved.training,
         model=resolved.model,
     )
-    check_backbone(cls(parse(cls.Config, config.settings)), config.model)
+    check_backbone(cls, config.model)
     return config
 
 

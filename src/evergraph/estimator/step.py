@@ -196,7 +196,14 @@ def _learn(
     ).to(device)
     edges = graph.adjacency.num_edges
     sizes = (graph.num_nodes, edges, graph.features)
-    plan = plan_size(*sizes, model=config.model, training=config.training, device=device)
+    plan = plan_size(
+        *sizes,
+        model=config.model,
+        training=config.training,
+        device=device,
+        channels=learner.method.most_channels(config.model.channels, learner.next_task + 1),
+        plain=bool(needs & {"attention", "double_backward"}),
+    )
     seed = config.parameters.seed
     ctx = make_context(learner, view, config.model, config.training, plan, seed=seed)
     if on_event is not None:

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, Field
 
 from evergraph.errors import InputError, unknown_name
-from evergraph.experiments.plain_yaml import load_yaml
-from evergraph.experiments.presets import PRESETS
+from evergraph.experiments.plain_yaml import dump_yaml, load_yaml
+from evergraph.experiments.presets import preset_for
 from evergraph.methods import TrainConfig, method_class
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol, protocol_for
+from evergraph.train import check_backbone
 from evergraph.validation import Config, parse
 
 SCHEMA_VERSION = 1
@@ -77,7 +77,7 @@ class RunConfig(Config):
 
     def to_yaml(self) -> str:
         """Writes the configuration as YAML that :meth:`from_yaml` reads back."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        return dump_yaml(self.model_dump(mode="json"))
 
     @classmethod
     def from_yaml(cls, text: str, source: str) -> RunConfig:
@@ -154,9 +154,8 @@ def resolve(
             raise unknown_name(f"key of method '{method.name}'", key, known)
     applying = {key: value for key, value in (shared or {}).items() if key in known}
     overrides = {**applying, **method.options}
-    applied = known - cls.own_keys
-    preset = {key: value for key, value in PRESETS.get(dataset.name, {}).items() if key in applied}
-    values = {**preset, **overrides}
+    preset = preset_for(dataset.name, method.name)
+    values = {**{key: value for key, value in preset.items() if key in known}, **overrides}
     protocol = protocol_for(dataset.name).model_dump()
     if "validation" in cls.needs and not protocol["validation_fraction"]:
         protocol["validation_fraction"] = NEEDED_VALIDATION
@@ -165,6 +164,9 @@ def resolve(
         for name, section in SECTIONS.items()
     }
     settings = parse(cls.Config, _part(cls.Config, values))
+    model = sections["model"]
+    assert isinstance(model, ModelConfig)
+    check_backbone(cls, model)
     return parse(
         RunConfig,
         {

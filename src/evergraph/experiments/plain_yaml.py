@@ -25,6 +25,19 @@ class PlainLoader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
+class PlainDumper(yaml.SafeDumper):
+    """Writes every value out, also one that comes twice."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Tells not to refer to a value written before."""
+        return True
+
+
+def dump_yaml(content: Any) -> str:
+    """Writes plain values so that :func:`load_yaml` reads them back."""
+    return yaml.dump(content, Dumper=PlainDumper, sort_keys=False, allow_unicode=True)
+
+
 def load_yaml(text: str, source: str) -> Any:
     """Reads YAML, turning every failure into one sentence."""
     if len(text) > MAX_LENGTH:

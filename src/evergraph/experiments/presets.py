@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
+from importlib import resources
 from typing import Any
+
+import yaml
+
+from evergraph.methods import method_class
 
 #: Keys apply to every method that has them, so that a comparison differs in the method alone;
 #: only what a method lists in ``own_keys`` stays its own.
@@ -47,3 +53,21 @@ PRESETS: dict[str, dict[str, Any]] = {
     "ogbn-arxiv": {"buffer_size": 3000, "beta": 0.05, "r": 0.15},
     "reddit": {"buffer_size": 3000, "beta": 0.05, "r": 0.15},
 }
+
+
+@cache
+def tuned() -> dict[str, dict[str, dict[str, Any]]]:
+    """Reads what tuning chose, dataset → method → settings; ``scripts/adopt_tuning.py`` writes it.
+
+    A method's own values stand before those that all methods share.
+    """
+    text = resources.files("evergraph.experiments").joinpath("tuned.yaml").read_text("utf-8")
+    values: dict[str, dict[str, dict[str, Any]]] = yaml.safe_load(text) or {}
+    return values
+
+
+def preset_for(dataset: str, method: str) -> dict[str, Any]:
+    """Returns a method's settings on a dataset, {} where there are none; some may not be its."""
+    own = method_class(method).own_keys
+    shared = {key: value for key, value in PRESETS.get(dataset, {}).items() if key not in own}
+    return shared | tuned().get(dataset, {}).get(method, {})

@@ -15,11 +15,11 @@ from evergraph.experiments.config import SCHEMA_VERSION, RunConfig
 from evergraph.experiments.environment import denormals_flushed, environment, pick_device
 from evergraph.experiments.files import make_folder, read_regular, write_atomic, write_json
 from evergraph.experiments.results import check_restored, read_results
-from evergraph.methods import make_method
+from evergraph.methods import Method, make_method
 from evergraph.metrics import scores
 from evergraph.stream import Graph, TaskStream
 from evergraph.stream.datasets import load_graph
-from evergraph.train import Learner, train
+from evergraph.train import Learner, check_backbone, train
 
 OnEvent = Callable[[Event], None]
 
@@ -105,6 +105,8 @@ def execute(
     graph = graph or load_graph(config.dataset, data_root, config.dataset_options or None)
     stream = TaskStream(graph, config.protocol, config.seed)
     check_buffer(config, stream)
+    check_backbone(type(method), config.model)
+    check_validation(config, type(method))
     finished = folder.claim(config)
     if finished is not None:
         check_graph(finished["graph"], stream, config.dataset, path)
@@ -190,6 +192,15 @@ def check_buffer(config: RunConfig, stream: TaskStream) -> None:
         raise InputError(
             f"Expected 'buffer_size' of at least the number of classes, {stream.num_classes} "
             f"(got {size}); raise it."
+        )
+
+
+def check_validation(config: RunConfig, method: type[Method[Any]]) -> None:
+    """Refuses a method that needs validation nodes where none are held out."""
+    if "validation" in method.needs and config.protocol.validation_fraction == 0:
+        raise InputError(
+            f"Expected 'validation_fraction' above 0 for {method.__name__}, which needs "
+            "validation nodes (got 0); set it to 0.1."
         )
 
 

@@ -23,14 +23,20 @@ class ReplayBuffer:
         self.size = size
         self.picks: dict[int, Tensor] = {}
         self.train_counts: dict[int, int] = {}
+        self._joined: tuple[list[Tensor], Tensor] | None = None
 
     def __len__(self) -> int:
         return sum(nodes.numel() for nodes in self.picks.values())
 
     @property
     def nodes(self) -> Tensor:
-        """All kept nodes, class by class, ``[b]``."""
-        return torch.cat(list(self.picks.values())) if self.picks else torch.empty(0).long()
+        """All kept nodes, class by class, ``[b]``; the same tensor until they change."""
+        parts = list(self.picks.values())
+        known = self._joined
+        if known is None or [id(part) for part in known[0]] != [id(part) for part in parts]:
+            joined = torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64)
+            self._joined = known = (parts, joined)
+        return known[1]
 
     @property
     def labels(self) -> Tensor:

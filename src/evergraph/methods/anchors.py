@@ -18,7 +18,8 @@ from evergraph.methods.base import Method, MethodConfig
 from evergraph.methods.context import TaskContext
 from evergraph.methods.penalties import Parameters, bytes_of, quadratic_penalty, snapshot
 from evergraph.nn.model import NodeClassifier, Output
-from evergraph.stream.features import take_rows
+from evergraph.stream.adjacency import Adjacency
+from evergraph.stream.features import Features, take_rows
 
 ConfigT = TypeVar("ConfigT", bound=MethodConfig)
 
@@ -28,6 +29,15 @@ class Anchor(NamedTuple):
 
     parameters: Parameters  # θ*
     importance: Parameters
+
+
+class Part(NamedTuple):
+    """What the network says of some nodes, and of what it read to say it."""
+
+    rows: Tensor  # of the nodes that were asked about
+    output: Output
+    features: Features
+    graph: Adjacency
 
 
 class AnchoredMethod(Method[ConfigT]):
@@ -97,18 +107,19 @@ def gradients(outputs: Tensor, model: nn.Module, weights: Tensor | None = None) 
     return dict(zip(names, grads, strict=True))
 
 
-def evaluated_parts(ctx: TaskContext, nodes: Tensor) -> Iterator[tuple[Tensor, Output]]:
+def evaluated_parts(ctx: TaskContext, nodes: Tensor) -> Iterator[Part]:
     """Runs the network on nodes without dropout, recording for gradients.
 
-    Yields rows of ``nodes`` with their output: all at once on the whole graph, or batches on
-    sampled neighbourhoods where training samples them.
+    Yields all at once on the whole graph, or batches on sampled neighbourhoods where training
+    samples them.
     """
     model = prepared(ctx).eval()
     rows = torch.arange(nodes.numel(), device=nodes.device)
     if ctx.batch_size is None:
-        yield rows, ctx.run(nodes)
+        yield Part(rows, ctx.run(nodes), ctx.view.features, ctx.adjacency)
         return
     for batch in torch.split(rows, ctx.batch_size):
         block = ctx.sample(nodes[batch], ctx.adjacency)
         features = take_rows(ctx.view.features, block.nodes)
-        yield batch, model(features, block.adjacency, block.rows, None, ctx.plain)
+        output = model(features, block.adjacency, block.rows, None, ctx.plain)
+        yield Part(batch, output, features, block.adjacency)

@@ -23,6 +23,8 @@ class MethodConfig(Config):
 
 
 ConfigT = TypeVar("ConfigT", bound=MethodConfig)
+#: Settings with the values that tuning may give them; numbers ascend.
+SearchSpace = Mapping[str, tuple[Any, ...]]
 
 
 class Method(ABC, Generic[ConfigT]):
@@ -46,6 +48,7 @@ class Method(ABC, Generic[ConfigT]):
             that has none; ``ctx.forward(attention=True)`` then returns an empty list.
         own_keys: Settings that a dataset's preset leaves alone: they make the method what it
             is, or mean something else than in the methods that the preset was searched for.
+        search: The grid that ``evergraph tune`` searches: settings with the values to try.
     """
 
     Config: ClassVar[type[MethodConfig]]
@@ -57,6 +60,7 @@ class Method(ABC, Generic[ConfigT]):
     backbones: ClassVar[frozenset[str] | None] = None
     attention_optional: ClassVar[bool] = False
     own_keys: ClassVar[frozenset[str]] = frozenset()
+    search: ClassVar[SearchSpace] = {}
     buffer: ReplayBuffer | None = None
 
     def __init__(self, config: ConfigT) -> None:
@@ -90,6 +94,10 @@ class Method(ABC, Generic[ConfigT]):
     def report(self) -> dict[str, Any]:
         """Tells what happened in the last task; goes into the results as it is."""
         return {}
+
+    def most_channels(self, channels: int, num_tasks: int) -> int:
+        """Returns the most channels that a head may come to have; it begins with ``channels``."""
+        return channels
 
     def memory_bytes(self) -> int:
         """Counts the bytes kept from task to task beyond the network itself."""

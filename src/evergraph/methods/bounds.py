@@ -57,7 +57,7 @@ class Joint(Method[JointConfig]):
         num_old, num_current = ctx.view.granted_nodes.numel(), ctx.view.train_nodes.numel()
         granted = LabelledNodes(ctx.view.granted_nodes, ctx.view.granted_labels)
         granted = granted.take(ctx.subset(num_old))
-        logits = ctx.forward(torch.cat([ctx.batch.nodes, granted.nodes]))
+        logits = ctx.forward(ctx.together(granted.nodes))
         if ctx.batch_size is None or num_old == 0:
             return ctx.cross_entropy(logits, torch.cat([ctx.batch.labels, granted.labels]))
         split = ctx.batch.nodes.numel()

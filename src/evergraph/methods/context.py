@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from evergraph.events import Epoch
+from evergraph.nn.field import Fields, Graphs
 from evergraph.nn.model import ModelConfig, NodeClassifier, Output, build_model
 from evergraph.nn.sampling import Block, sample_block
 from evergraph.rng import make_generator
@@ -90,6 +91,8 @@ class TaskContext:
         self.batch = LabelledNodes(view.train_nodes, view.train_labels)
         self.seconds: dict[str, float] = {}
         self._descend = descend
+        self._fields = Fields(view.features, model_config.num_layers)
+        self._together: tuple[Tensor, Tensor, Tensor] | None = None
         self._generators: dict[tuple[str, str], torch.Generator] = {}
 
     @property
@@ -158,11 +161,26 @@ class TaskContext:
         graph = self.adjacency if adjacency is None else adjacency
         features, rows = self.view.features, nodes
         generator = self.generator("dropout") if self.model.training else None
-        if self.batch_size is not None and self.model.training and nodes is not None:
-            block = self.sample(nodes, graph)
-            features, graph, rows = take_rows(features, block.nodes), block.adjacency, block.rows
-        output: Output = self.model(features, graph, rows, generator, self.plain)
+        graphs: Graphs = graph
+        if self.model.training and nodes is not None:
+            if self.batch_size is not None:
+                block = self.sample(nodes, graph)
+                features, rows = take_rows(features, block.nodes), block.rows
+                graphs = block.adjacency
+            elif not self.plain and (field := self._fields.of(nodes, graph)) is not None:
+                features, graphs, rows = field.features, field.graphs, field.rows
+        output: Output = self.model(features, graphs, rows, generator, self.plain)
         return output
+
+    def together(self, others: Tensor) -> Tensor:
+        """Returns the batch's nodes and others, the same tensor as long as both are the same.
+
+        What comes again at every step is worth preparing for (:class:`Fields`).
+        """
+        mine, known = self.batch.nodes, self._together
+        if known is None or known[0] is not mine or known[1] is not others:
+            self._together = known = (mine, others, torch.cat([mine, others]))
+        return known[2]
 
     def sample(self, nodes: Tensor, graph: Adjacency) -> Block:
         """Draws the part of a graph that the network needs for some nodes."""

@@ -25,12 +25,13 @@ nodes, ties go to the lowest id, the count is rounded; the memory loss is over t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
+from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.penalties import Parameters, quadratic_penalty, snapshot
 from evergraph.methods.replay import BufferBase, BufferConfig
@@ -63,6 +64,10 @@ class ContinualGNN(BufferBase[ContinualGNNConfig]):
     paper = "Wang et al., Streaming Graph Neural Networks via Continual Learning"
     year = 2020
     own_keys = frozenset({"lam"})
+    search: ClassVar[SearchSpace] = {
+        "lam": (0.0, 0.8, 8.0, 80.0, 800.0, 8e3, 8e4),
+        "detected_share": (0.0, 0.4, 0.8, 1.0),
+    }
     static_step = True
 
     def __init__(self, config: ContinualGNNConfig) -> None:
@@ -97,7 +102,7 @@ class ContinualGNN(BufferBase[ContinualGNNConfig]):
         if subset is not None:
             kept = LabelledNodes(kept.nodes[subset], kept.labels[subset])
             weight = weight[subset]
-        logits = ctx.forward(torch.cat([ctx.batch.nodes, kept.nodes]))
+        logits = ctx.forward(ctx.together(kept.nodes))
         split, num_current = ctx.batch.nodes.numel(), ctx.view.train_nodes.numel()
         current = ctx.cross_entropy(logits[:split], ctx.batch.labels)
         replayed = ctx.cross_entropy(logits[split:], kept.labels, weight)

@@ -9,15 +9,16 @@ coverage, and each kept node is given candidates for its next refinement.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from evergraph.events import Epoch
 from evergraph.memory.buffer import moved
+from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
-from evergraph.methods.replay import ReplayBase, ReplayConfig
+from evergraph.methods.replay import REPLAY_SEARCH, ReplayBase, ReplayConfig
 from evergraph.structure import (
     LinkRandomness,
     Refinement,
@@ -45,6 +46,14 @@ class DSLR(ReplayBase[DSLRConfig]):
         "Choi et al., DSLR: Diversity Enhancement and Structure Learning for Rehearsal-based GCL"
     )
     year = 2024
+    search: ClassVar[SearchSpace] = {  # of the paper
+        **REPLAY_SEARCH,
+        "lam": (0.0, 0.25, 0.5, 0.75, 1.0),
+        "num_neighbors": (1, 2, 3, 4, 5),
+        "num_candidates": (25, 50, 75, 100),
+        "tau": (0.75, 0.8, 0.85, 0.9, 0.95),
+        "r": (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5),
+    }
 
     def __init__(self, config: DSLRConfig) -> None:
         super().__init__(config)

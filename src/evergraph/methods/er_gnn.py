@@ -8,6 +8,9 @@ any other selector may be set.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from evergraph.methods.base import SearchSpace
 from evergraph.methods.replay import Beta, ReplayBase, ReplayConfig
 
 
@@ -29,3 +32,7 @@ class ERGNN(ReplayBase[ERGNNConfig]):
     )
     year = 2021
     own_keys = frozenset({"beta"})
+    search: ClassVar[SearchSpace] = {
+        "selector": ("mf", "cm", "im"),
+        "replay_weights": ("none", "balanced"),
+    }

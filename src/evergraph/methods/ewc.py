@@ -16,6 +16,7 @@ mean of squares. Up to 64 nodes are exact: no dearer than the 64 probes that wou
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -23,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from evergraph.methods.anchors import AnchoredMethod, evaluated_parts, gradients, prepared
-from evergraph.methods.base import MethodConfig
+from evergraph.methods.base import MethodConfig, SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.penalties import Parameters, zeros_like
 
@@ -50,6 +51,9 @@ class EWC(AnchoredMethod[EWCConfig]):
     paper = "Kirkpatrick et al., Overcoming catastrophic forgetting in neural networks"
     year = 2017
     own_keys = frozenset({"lam"})
+    search: ClassVar[SearchSpace] = {
+        "lam": (1e0, 3e0, 1e1, 3e1, 1e2, 3e2, 1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6),
+    }
 
     def loss(self, ctx: TaskContext) -> Tensor:
         """Cross-entropy on the current nodes, plus the penalty of every earlier task."""
@@ -69,8 +73,9 @@ class EWC(AnchoredMethod[EWCConfig]):
         exact = nodes.numel() <= self.config.exact_nodes
         scale = 1 / (nodes.numel() * (1 if exact else self.config.num_probes))
         fisher = zeros_like(model)
-        for rows, output in evaluated_parts(ctx, nodes):
-            losses = functional.cross_entropy(output.logits, labels[rows], reduction="none")
+        for part in evaluated_parts(ctx, nodes):
+            mine = labels[part.rows]
+            losses = functional.cross_entropy(part.output.logits, mine, reduction="none")
             for outputs, signs in _singles(losses) if exact else self._probes(losses, ctx):
                 for name, grad in gradients(outputs, model, signs).items():
                     fisher[name] += scale * grad.square()

@@ -16,52 +16,50 @@ brought it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from evergraph.memory import Random, ReplayBuffer
-from evergraph.methods.base import Method, MethodConfig
+from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
-from evergraph.methods.replay import selection_pool
+from evergraph.methods.replay import BufferBase, BufferConfig
 from evergraph.stream.tasks import LabelledNodes
 
 RIDGE = 1e-3
 
 
-class GEMConfig(MethodConfig):
-    """Settings of GEM.
+class GEMConfig(BufferConfig):
+    """Settings of GEM: those of a buffer, random by default, and the margin.
 
     Attributes:
-        buffer_size: |B|, the most nodes kept.
         margin: γ, the least weight of every old task in a corrected gradient.
     """
 
-    buffer_size: int = Field(default=100, ge=1)
     margin: float = Field(default=0.5, ge=0)
 
 
-class GEM(Method[GEMConfig]):
+class GEM(BufferBase[GEMConfig]):
     """Turns every gradient until it conflicts with no old task's."""
 
     Config = GEMConfig
     summary = "projects gradients so that the loss on no old task's buffer rises"
     paper = "Lopez-Paz and Ranzato, Gradient Episodic Memory for Continual Learning"
     year = 2017
-    buffer: ReplayBuffer
+    search: ClassVar[SearchSpace] = {
+        "margin": (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0),
+    }
 
     def __init__(self, config: GEMConfig) -> None:
         super().__init__(config)
-        self.buffer = ReplayBuffer(config.buffer_size)
         self.task_of: dict[int, int] = {}  # class → the task that brought it
         self._old: list[LabelledNodes] = []  # kept nodes of each old task
 
     def begin_task(self, ctx: TaskContext) -> None:
         """Warm-starts the network and sorts the buffer by task."""
         super().begin_task(ctx)
-        kept = LabelledNodes(self.buffer.nodes, self.buffer.labels)
+        kept = self.replayed()
         task_of = [self.task_of[label] for label in kept.labels.tolist()]
         tasks = torch.tensor(task_of, dtype=torch.int64, device=kept.nodes.device)
         self._old = [kept.take(tasks == task) for task in torch.unique(tasks).tolist()]
@@ -94,13 +92,12 @@ class GEM(Method[GEMConfig]):
         return torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)])
 
     def end_task(self, ctx: TaskContext) -> None:
-        """Draws nodes of this task's classes, unless no task follows."""
+        """Selects nodes of this task's classes, and notes that they are this task's."""
+        super().end_task(ctx)
         if ctx.final:
             return
         for label in torch.unique(ctx.view.train_labels).tolist():
             self.task_of.setdefault(label, ctx.view.task)
-        with ctx.stage("selection"):
-            self.buffer.update(selection_pool(ctx, self.buffer), Random())
 
     def memory_bytes(self) -> int:
         """Counts the buffer and the task of each class."""

@@ -11,10 +11,12 @@ last task, without dropout, on the current graph. There is no replay and no fact
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 from torch import Tensor
 
-from evergraph.methods.base import Method, MethodConfig
+from evergraph.methods.base import Method, MethodConfig, SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.distillation import distillation_loss
 
@@ -39,6 +41,10 @@ class LwF(Method[LwFConfig]):
     paper = "Li and Hoiem, Learning without Forgetting"
     year = 2016
     own_keys = frozenset({"lam"})
+    search: ClassVar[SearchSpace] = {
+        "lam": (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0),
+        "temperature": (1.0, 2.0, 5.0, 20.0),
+    }
     static_step = True
 
     def __init__(self, config: LwFConfig) -> None:

@@ -13,12 +13,14 @@ nodes of a task a sample of 256 stands for all. λ = 1 is ours: the lower end of
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from evergraph.methods.anchors import Anchor, AnchoredMethod, evaluated_parts, gradients, prepared
-from evergraph.methods.base import MethodConfig
+from evergraph.methods.base import MethodConfig, SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.penalties import Parameters, add_importance, zeros_like
 
@@ -43,6 +45,9 @@ class MAS(AnchoredMethod[MASConfig]):
     paper = "Aljundi et al., Memory Aware Synapses: Learning what (not) to forget"
     year = 2018
     own_keys = frozenset({"lam"})
+    search: ClassVar[SearchSpace] = {
+        "lam": (1e0, 3e0, 1e1, 3e1, 1e2, 3e2, 1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6),
+    }
 
     def loss(self, ctx: TaskContext) -> Tensor:
         """Cross-entropy on the current nodes, plus the penalty."""
@@ -53,8 +58,8 @@ class MAS(AnchoredMethod[MASConfig]):
         """Averages the absolute gradient of the squared norm of the logits over nodes."""
         model, nodes = prepared(ctx), self._nodes(ctx)
         omega = zeros_like(model)
-        for _, output in evaluated_parts(ctx, nodes):
-            for norm in output.logits.square().sum(dim=1):
+        for part in evaluated_parts(ctx, nodes):
+            for norm in part.output.logits.square().sum(dim=1):
                 for name, grad in gradients(norm, model).items():
                     omega[name] += grad.abs() / nodes.numel()
         return omega

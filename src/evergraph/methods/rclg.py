@@ -18,7 +18,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -27,25 +27,22 @@ from torch.nn import functional
 
 from evergraph.errors import InputError
 from evergraph.events import Epoch
-from evergraph.memory import Random, ReplayBuffer
-from evergraph.methods.base import Method, MethodConfig
+from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.distillation import stored_logits_loss
 from evergraph.methods.rclg_controller import Controller, Proposal, Reinforce
-from evergraph.methods.replay import selection_pool
+from evergraph.methods.replay import BufferBase, BufferConfig
 from evergraph.nn.model import NodeClassifier
 from evergraph.nn.surgery import resize_layer
 from evergraph.rng import make_generator
-from evergraph.stream.tasks import LabelledNodes
 
 Count = Annotated[int, Field(ge=0)]
 
 
-class RCLGConfig(MethodConfig):
-    """Settings of RCLG.
+class RCLGConfig(BufferConfig):
+    """Settings of RCLG: those of a buffer, random by default, and of the search.
 
     Attributes:
-        buffer_size: |B|, the most nodes kept, drawn at random.
         additions: How many neurons a layer may get; a neuron is a channel of every head.
         deletions: How many neurons a layer may give up; one always stays.
         controller_steps: Children per task.
@@ -57,7 +54,6 @@ class RCLGConfig(MethodConfig):
         label_weight: Weight of the cross-entropy on the buffer.
     """
 
-    buffer_size: int = Field(default=100, ge=1)
     additions: tuple[Count, ...] = Field(default=(9, 11, 15, 21, 29), min_length=1)
     deletions: tuple[Count, ...] = Field(default=(1, 2, 5, 8, 9), min_length=1)
     controller_steps: int = Field(default=4, ge=1)
@@ -69,7 +65,7 @@ class RCLGConfig(MethodConfig):
     label_weight: float = Field(default=0.5, ge=0)
 
 
-class RCLG(Method[RCLGConfig]):
+class RCLG(BufferBase[RCLGConfig]):
     """Searches each task's shape of the network by reinforcement, and replays."""
 
     Config = RCLGConfig
@@ -78,12 +74,14 @@ class RCLG(Method[RCLGConfig]):
     year = 2022
     backbones = frozenset({"gat"})  # whose layers surgery can resize
     needs = frozenset({"validation"})
+    search: ClassVar[SearchSpace] = {
+        "logit_weight": (0.0, 0.05, 0.15, 0.5, 1.5, 5.0),
+        "label_weight": (0.5, 1.5, 5.0, 15.0),
+    }
     static_step = True
-    buffer: ReplayBuffer
 
     def __init__(self, config: RCLGConfig) -> None:
         super().__init__(config)
-        self.buffer = ReplayBuffer(config.buffer_size)
         self.logits: Tensor | None = None  # [b, k], rows aligned with the buffer's nodes
         self.widths: Tensor | None = None  # [b], columns that existed when the node was kept
         self.reinforce: Reinforce | None = None
@@ -110,11 +108,11 @@ class RCLG(Method[RCLGConfig]):
         if self.logits is None or self.widths is None:
             return ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
         subset = ctx.subset(len(self.buffer))
-        kept = LabelledNodes(self.buffer.nodes, self.buffer.labels).take(subset)
+        kept = self.replayed().take(subset)
         stored, widths = self.logits, self.widths
         if subset is not None:
             stored, widths = stored[subset], widths[subset]
-        logits = ctx.forward(torch.cat([ctx.batch.nodes, kept.nodes]))
+        logits = ctx.forward(ctx.together(kept.nodes))
         current, replayed = logits.tensor_split([ctx.batch.nodes.numel()])
         return (
             ctx.cross_entropy(current, ctx.batch.labels)
@@ -123,13 +121,18 @@ class RCLG(Method[RCLGConfig]):
         )
 
     def end_task(self, ctx: TaskContext) -> None:
-        """Draws nodes of this task's classes and stores what the network says of them."""
+        """Selects nodes of this task's classes and stores what the network says of them."""
+        before = self.buffer.nodes.to(ctx.device)
+        super().end_task(ctx)
         if ctx.final:
             return
         with ctx.stage("selection"):
-            before = self.buffer.nodes.to(ctx.device)
-            self.buffer.update(selection_pool(ctx, self.buffer), Random())
             self._store_logits(before, self.predict_logits(ctx)[self.buffer.nodes])
+
+    def most_channels(self, channels: int, num_tasks: int) -> int:
+        """Every task but the first may add the most and delete the least."""
+        gain = max(self.config.additions) - min(self.config.deletions)
+        return channels + max(gain, 0) * (num_tasks - 1)
 
     def _search(self, ctx: TaskContext) -> Iterator[Epoch]:
         """Trains and judges children of the network; leaves the best one to the context."""

@@ -10,11 +10,16 @@ from torch import Tensor
 
 from evergraph.errors import InputError, unknown_name
 from evergraph.memory import SELECTORS, ReplayBuffer, SelectionPool, make_selector
-from evergraph.methods.base import Method, MethodConfig
+from evergraph.methods.base import Method, MethodConfig, SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.stream.tasks import LabelledNodes
 
 Beta = Annotated[float, Field(ge=0, le=1)] | Literal["share", "none"]
+#: What replay under a weight is tuned by; β is the paper's grid and one value above it.
+REPLAY_SEARCH: SearchSpace = {
+    "beta": (0.01, 0.05, 0.1, 0.2, 0.3, 0.5),
+    "replay_weights": ("none", "balanced"),
+}
 
 
 class BufferConfig(MethodConfig):
@@ -114,7 +119,7 @@ class ReplayBase(BufferBase[ConfigT]):
         kept, weight = self.replayed().take(subset), self._weight
         if subset is not None and weight is not None:
             weight = weight[subset]
-        logits = ctx.forward(torch.cat([ctx.batch.nodes, kept.nodes]))
+        logits = ctx.forward(ctx.together(kept.nodes))
         num_current = ctx.batch.nodes.numel()
         if self.config.beta == "none" and ctx.batch_size is None:
             labels = torch.cat([ctx.batch.labels, kept.labels])
@@ -164,3 +169,4 @@ class Replay(ReplayBase[ReplayConfig]):
     summary = "experience replay with any selector, random by default"
     paper = "Rolnick et al., Experience Replay for Continual Learning"
     year = 2019
+    search = REPLAY_SEARCH

@@ -6,7 +6,8 @@ r"""TWP: topology-aware weight preserving (Liu et al., AAAI 2021).
 
 with :math:`I^{loss} = (\partial CE / \partial \theta)^2`, CE being the mean over the task's
 training nodes, and :math:`I^{topo} = (\partial \lVert e \rVert^2 / \partial \theta)^2`, ``e``
-being the attention of all layers, heads and edges after the softmax. The last term is the
+being the attention of all layers, heads and edges after the softmax; on a backbone without
+attention it is :math:`e_{ij} = (W h_i)^\top \tanh(W h_j)` over edges. The last term is the
 gradient norm of every step's cross-entropy and is itself differentiated, hence the plain
 network path. λ_l = λ_t = 1e4 and β = 0.01 are the settings the method is usually run with,
 mostly by code that detaches the last term. With its gradient, β = 0.01 can drive the network to
@@ -18,14 +19,17 @@ batches of training nodes before either is squared.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from evergraph.methods.anchors import AnchoredMethod, evaluated_parts, gradients, prepared
-from evergraph.methods.base import MethodConfig
+from evergraph.methods.base import MethodConfig, SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.penalties import Parameters, zeros_like
+from evergraph.nn.topology import edge_scores
 
 
 class TWPConfig(MethodConfig):
@@ -50,7 +54,13 @@ class TWP(AnchoredMethod[TWPConfig]):
     paper = "Liu et al., Overcoming Catastrophic Forgetting in Graph Neural Networks"
     year = 2021
     own_keys = frozenset({"beta"})
+    search: ClassVar[SearchSpace] = {
+        "lam_loss": (1e0, 1e2, 1e3, 1e4, 1e5, 1e6),
+        "lam_topology": (0.0, 1e2, 1e3, 1e4, 1e5, 1e6),
+        "beta": (0.0, 1e-4, 1e-3, 1e-2),
+    }
     needs = frozenset({"attention", "double_backward"})
+    attention_optional = True
 
     def loss(self, ctx: TaskContext) -> Tensor:
         """Cross-entropy on the current nodes, plus the penalty and the norm of its gradient."""
@@ -72,10 +82,11 @@ class TWP(AnchoredMethod[TWPConfig]):
         """Computes I_loss and I_topo, each from a gradient of its own."""
         model, nodes, labels = prepared(ctx), ctx.view.train_nodes, ctx.view.train_labels
         by_loss, by_topology = zeros_like(model), zeros_like(model)
-        for rows, output in evaluated_parts(ctx, nodes):
-            share = rows.numel() / nodes.numel()
-            loss = share * ctx.cross_entropy(output.logits, labels[rows])
-            e = torch.cat([attention.flatten() for attention in output.attention])
+        for part in evaluated_parts(ctx, nodes):
+            share = part.rows.numel() / nodes.numel()
+            loss = share * ctx.cross_entropy(part.output.logits, labels[part.rows])
+            scores = part.output.attention or edge_scores(model, part.features, part.graph)
+            e = torch.cat([layer.flatten() for layer in scores])
             for total, value in ((by_loss, loss), (by_topology, e.square().sum())):
                 for name, grad in gradients(value, model).items():
                     total[name] += grad

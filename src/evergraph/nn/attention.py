@@ -43,7 +43,7 @@ def attend(
     :func:`attend_plain` is the same by definition.
 
     Args:
-        x: Rows of all nodes, ``[n, d]``.
+        x: Rows of all sources, ``[s, d]``; as many as nodes unless the graph is a part.
         weights: The layer's parameters.
         graph: The graph.
         activation: ReLU and dropout, applied to ``h``.
@@ -65,6 +65,8 @@ def attend_plain(x: Features, weights: LayerWeights, graph: Adjacency) -> tuple[
     wx = project(x, weights.weight).view(-1, heads, channels)
     sources, targets = Ends.sources(graph), Ends.targets(graph)
     from_source, at_target = ((wx * att).sum(dim=-1) for att in (weights.att_src, weights.att_dst))
+    if graph.own is not None:
+        at_target = at_target.index_select(0, graph.own)
     scores = spread(from_source, sources) + spread(at_target, targets)
     alpha = edge_softmax(functional.leaky_relu(scores, SLOPE), targets)
     messages = spread(wx.flatten(1), sources).view(-1, heads, channels)
@@ -117,6 +119,9 @@ class _Attend(torch.autograd.Function):
         if ctx.lean:
             ctx.shown = ctx.positive = None
         wx = layer.project() if ctx.wx is None else ctx.wx
+        if graph.own is not None:  # nodes are some of the sources
+            elsewhere = grad_target.new_zeros(wx.shape[:2])
+            grad_target = elsewhere.index_copy_(0, graph.own, grad_target)
         saved = (from_source, at_target, lse, delta, grad_target)
         grad_wx, grad_src, grad_dst = passes.backward_sources(
             graph.transpose, grad, (wx, att_src, att_dst), saved, SLOPE
@@ -145,7 +150,7 @@ class _Layer:
         """Returns projected rows, output, its part from scores above zero, share and scores."""
         wx = self.project()
         out, positive, share, scores = kernels("attend", wx.device).forward(
-            self.graph.pattern, wx, *self.weights[1:], SLOPE
+            self.graph.pattern, wx, *self.weights[1:], SLOPE, self.graph.own
         )
         if self.activation is not None:
             out = self.activation.apply_(out)

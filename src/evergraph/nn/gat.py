@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from evergraph.nn.attention import AttentionPath, LayerWeights, attend, attend_plain
+from evergraph.nn.field import Graphs
 from evergraph.nn.initial import glorot_bound
 from evergraph.nn.kernels import has_kernels
 from evergraph.nn.ops import Activation, dropout, relu_dropout
@@ -125,7 +126,7 @@ class GAT(nn.Module):
     def forward(
         self,
         x: Features,
-        adjacency: Adjacency,
+        adjacency: Graphs,
         generator: torch.Generator | None = None,
         path: AttentionPath = "auto",
     ) -> tuple[Tensor, list[Tensor]]:
@@ -133,7 +134,7 @@ class GAT(nn.Module):
 
         Args:
             x: Features of all nodes of the graph.
-            adjacency: The graph, without self-loops: the layers add them.
+            adjacency: The graph, or one for each layer, without self-loops: the layers add them.
             generator: Draws the dropout masks; None switches dropout off.
             path: How attention is computed; only ``plain`` can be differentiated twice.
         """
@@ -141,10 +142,11 @@ class GAT(nn.Module):
         plain = takes_plain(path, x.device)
         h: Features = dropout(x, self.drop, generator)
         for depth, layer in enumerate(self.layers):
+            graph = adjacency if isinstance(adjacency, Adjacency) else adjacency[depth]
             # What every layer but the last shows is activated; the fused path does it itself.
             last = depth == len(self.layers) - 1
             within = None if plain or last else Activation.draw(self.drop, generator, x.device)
-            h, alpha = layer(h, adjacency, path, within)
+            h, alpha = layer(h, graph, path, within)
             if not last and within is None:
                 assert isinstance(h, Tensor)
                 h = relu_dropout(h, self.drop, generator, fused=not plain)

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from evergraph.nn.attention import AttentionPath
+from evergraph.nn.field import Graphs
 from evergraph.nn.gat import GAT
 from evergraph.nn.gcn import GCN
 from evergraph.nn.ops import relu_dropout
 from evergraph.nn.sage import SAGE
-from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.features import Features
 from evergraph.validation import Config
 
@@ -133,7 +133,7 @@ class NodeClassifier(nn.Module):
     def forward(
         self,
         x: Features,
-        adjacency: Adjacency,
+        adjacency: Graphs,
         nodes: Tensor | None = None,
         generator: torch.Generator | None = None,
         plain: bool = False,
@@ -142,7 +142,7 @@ class NodeClassifier(nn.Module):
 
         Args:
             x: Features ``[n, d]``.
-            adjacency: The graph.
+            adjacency: The graph, or one for each layer.
             nodes: Nodes whose rows are wanted, ``[m]``.
             generator: Draws dropout masks; None switches dropout off.
             plain: Take the network path that can be differentiated twice.

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from evergraph.nn.attention import AttentionPath
+from evergraph.nn.field import Graphs
 from evergraph.nn.initial import glorot_bound
 from evergraph.nn.ops import dropout, relu_dropout
 from evergraph.nn.products import SparseMatrix, multiply
@@ -62,10 +63,11 @@ def _symmetric(graph: Adjacency, dtype: torch.dtype) -> Operator:
     looped, drawn = graph.with_self_loops, graph.degree
     degree = drawn if graph.whole_degree is None else graph.whole_degree
     root = (degree.double() + 1).rsqrt()
-    values = root[looped.dst] * root[looped.src]
+    itself = looped.dst if graph.own is None else graph.own[looped.dst]
+    values = root[itself] * root[looped.src]
     if graph.whole_degree is not None:
-        stands_for = degree.double() / drawn.clamp(min=1)
-        values = torch.where(looped.src == looped.dst, values, values * stands_for[looped.dst])
+        stands_for = degree[itself].double() / drawn[looped.dst].clamp(min=1)
+        values = torch.where(looped.src == itself, values, values * stands_for)
     return Operator.of(looped, values.to(dtype))
 
 
@@ -126,7 +128,7 @@ class PropagationStack(nn.Module):
     def forward(
         self,
         x: Features,
-        adjacency: Adjacency,
+        adjacency: Graphs,
         generator: torch.Generator | None = None,
         path: AttentionPath = "auto",
     ) -> tuple[Tensor, list[Tensor]]:
@@ -134,7 +136,7 @@ class PropagationStack(nn.Module):
 
         Args:
             x: Features of all nodes of the graph.
-            adjacency: The graph, without self-loops.
+            adjacency: The graph, or one for each layer, without self-loops.
             generator: Draws the dropout masks; None switches dropout off.
             path: Only ``plain`` can be differentiated twice, because of dropout.
         """
@@ -143,6 +145,6 @@ class PropagationStack(nn.Module):
             if depth > 0:
                 assert isinstance(h, Tensor)
                 h = relu_dropout(h, self.drop, generator, fused=path != "plain")
-            h = layer(h, adjacency)
+            h = layer(h, adjacency if isinstance(adjacency, Adjacency) else adjacency[depth])
         assert isinstance(h, Tensor)
         return h, []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 import torch
@@ -10,6 +11,16 @@ from torch import Tensor
 
 #: Steps that run as written before the recording: they allocate what later ones reuse.
 WARM_UP = 3
+
+
+@cache
+def side_stream(device: torch.device) -> Any:
+    """The one stream of a device that steps are recorded on.
+
+    The matrix library keeps a workspace of 32 MB for every stream that has ever used it.
+    """
+    make_stream: Any = torch.cuda.Stream  # PyTorch leaves it without types
+    return make_stream(device)
 
 
 class Repeated:
@@ -35,6 +46,7 @@ class Repeated:
         record: bool = True,
     ) -> None:
         self.step = step
+        self.device = device
         self.generators = generators
         self.record = record and device.type == "cuda"
         self.calls = 0
@@ -56,9 +68,8 @@ class Repeated:
         return self.loss
 
     def _warm_up(self) -> Tensor:
-        """Runs the step on a side stream, as recording will."""
-        make_stream: Any = torch.cuda.Stream  # PyTorch leaves it without types
-        stream = make_stream()
+        """Runs the step on the stream that will record."""
+        stream = side_stream(self.device)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             loss = self.step()
@@ -70,6 +81,6 @@ class Repeated:
         graph = torch.cuda.CUDAGraph()
         for generator in self.generators():
             graph.register_generator_state(generator)
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=side_stream(self.device)):
             self.loss = self.step()
         self.graph = graph

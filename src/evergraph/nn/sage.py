@@ -32,7 +32,10 @@ class SAGELayer(nn.Module):
         """Returns the output ``[n, out_dim]``."""
         operator = mean_operator(adjacency, self.weight.dtype)
         heard = propagate(operator, project(x, self.weight))
-        return project(x, self.weight_self) + heard + self.bias
+        itself = project(x, self.weight_self)
+        if adjacency.own is not None:
+            itself = itself.index_select(0, adjacency.own)
+        return itself + heard + self.bias
 
 
 class SAGE(PropagationStack):

@@ -6,6 +6,14 @@ from evergraph.report.tables import (
     comparison_sheet,
     grid_sheet,
     run_scores,
+    tuning_sheet,
 )
 
-__all__ = ["Sheet", "accuracy_matrix", "comparison_sheet", "grid_sheet", "run_scores"]
+__all__ = [
+    "Sheet",
+    "accuracy_matrix",
+    "comparison_sheet",
+    "grid_sheet",
+    "run_scores",
+    "tuning_sheet",
+]

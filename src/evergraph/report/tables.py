@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from evergraph.experiments.paper import Claim, claims
+from evergraph.experiments.trials import TrialRow, best_row
 
 METRICS = {"pm": "PM ↑", "fm": "FM ↓", "current": "Current ↑"}
 
@@ -97,6 +98,26 @@ def grid_sheet(summary: Sequence[dict[str, Any]]) -> Sheet:
     ]
     where = sorted({entry["evaluated_on"] for entry in summary})
     return Sheet(f"Mean ± std over seeds, {' and '.join(where)} nodes, %", columns, rows)
+
+
+def tuning_sheet(rows: Sequence[TrialRow]) -> Sheet:
+    """Shows the best trial of every search beside the one it started from."""
+    shown = []
+    for dataset, method in dict.fromkeys((row.dataset, row.method) for row in rows):
+        group = [row for row in rows if (row.dataset, row.method) == (dataset, method)]
+        best, start = best_row(group), group[0]
+        scores = (best.pm, best.fm, best.current) if best is not None else (None, None, None)
+        shown.append(
+            [
+                f"{dataset} · {method}",
+                str(len(group)),
+                number(start.pm),
+                *map(number, scores),
+                best.settings if best is not None else "",
+            ]
+        )
+    columns = ["dataset · method", "trials", "start PM", *METRICS.values(), "settings"]
+    return Sheet("Best settings, validation nodes, %", columns, shown, prose=("settings",))
 
 
 def comparison_sheet(comparisons: Sequence[dict[str, Any]]) -> Sheet:

@@ -18,8 +18,9 @@ class Adjacency:
     ``indptr`` is the CSR pointer by destination: the edges that arrive at node ``i`` are
     ``indptr[i]:indptr[i + 1]``. Self-loops are absent unless the object came from
     :attr:`with_self_loops`. Nothing is changed in place; :meth:`edit` returns a new one.
-    Sampled parts of a graph are the exception that is not ``symmetric``; ``whole_degree``
-    tells the degrees that their nodes have in the graph they were drawn from.
+    Parts of a graph are the exception that is not ``symmetric``; ``whole_degree`` tells the
+    degrees that the nodes have in the graph they come from. A part may lead from more sources
+    to fewer nodes (:meth:`between`); ``own`` then tells which source every node is itself.
     """
 
     num_nodes: int
@@ -27,7 +28,13 @@ class Adjacency:
     dst: Tensor  # [E] int64, non-decreasing
     indptr: Tensor  # [n + 1] int64
     symmetric: bool = True
-    whole_degree: Tensor | None = None  # [n] int64, only of a sampled part
+    whole_degree: Tensor | None = None  # [num_sources] int64, only of a part
+    own: Tensor | None = None  # [n] int64; None: every source is a node, in the same order
+    num_sources: int = -1  # as many as nodes unless told
+
+    def __post_init__(self) -> None:
+        if self.num_sources < 0:
+            object.__setattr__(self, "num_sources", self.num_nodes)
 
     @classmethod
     def from_edges(cls, edges: Tensor, num_nodes: int, symmetric: bool = True) -> Adjacency:
@@ -37,6 +44,12 @@ class Adjacency:
         """
         keys = torch.sort(edges[1] * num_nodes + edges[0]).values
         return cls._from_keys(keys, num_nodes, symmetric)
+
+    @classmethod
+    def between(cls, src: Tensor, dst: Tensor, own: Tensor, whole_degree: Tensor) -> Adjacency:
+        """Edges from ``whole_degree.numel()`` sources to ``own.numel()`` nodes, sorted already."""
+        n = own.numel()
+        return cls(n, src, dst, _pointer(dst, n), False, whole_degree, own, whole_degree.numel())
 
     @classmethod
     def _from_keys(cls, keys: Tensor, num_nodes: int, symmetric: bool) -> Adjacency:
@@ -61,8 +74,8 @@ class Adjacency:
 
     @cached_property
     def keys(self) -> Tensor:
-        """Encodes every edge as ``dst * n + src``, ascending, ``[E]``."""
-        return self.dst * self.num_nodes + self.src
+        """Encodes every edge as ``dst * num_sources + src``, ascending, ``[E]``."""
+        return self.dst * self.num_sources + self.src
 
     @cached_property
     def by_source(self) -> Tensor:
@@ -72,7 +85,7 @@ class Adjacency:
     @cached_property
     def source_indptr(self) -> Tensor:
         """The CSR pointer over :attr:`by_source`, ``[n + 1]``."""
-        return _pointer(self.src, self.num_nodes)
+        return _pointer(self.src, self.num_sources)
 
     @cached_property
     def chunks(self) -> tuple[Tensor, Tensor]:
@@ -100,8 +113,13 @@ class Adjacency:
     def with_self_loops(self) -> Adjacency:
         """The same graph with every node its own neighbour as well."""
         nodes = torch.arange(self.num_nodes, device=self.device)
-        keys = torch.cat([self.keys, nodes * (self.num_nodes + 1)])
-        return Adjacency._from_keys(torch.unique(keys), self.num_nodes, self.symmetric)
+        own, width = nodes if self.own is None else self.own, self.num_sources
+        keys = torch.unique(torch.cat([self.keys, nodes * width + own]))
+        if self.own is None:
+            return Adjacency._from_keys(keys, self.num_nodes, self.symmetric)
+        assert self.whole_degree is not None
+        dst = torch.div(keys, width, rounding_mode="floor")
+        return Adjacency.between(keys - dst * width, dst, self.own, self.whole_degree)
 
     def has_edges(self, src: Tensor, dst: Tensor) -> Tensor:
         """Tells for each pair whether it is an edge; shapes broadcast."""
@@ -143,8 +161,8 @@ class Adjacency:
         if torch.device(device) == self.device:
             return self
         arrays = (self.src.to(device), self.dst.to(device), self.indptr.to(device))
-        whole = None if self.whole_degree is None else self.whole_degree.to(device)
-        return Adjacency(self.num_nodes, *arrays, self.symmetric, whole)
+        whole, own = (None if x is None else x.to(device) for x in (self.whole_degree, self.own))
+        return Adjacency(self.num_nodes, *arrays, self.symmetric, whole, own, self.num_sources)
 
 
 def chunk_pointers(indptr: Tensor, size: int = 64) -> tuple[Tensor, Tensor]:

@@ -152,10 +152,15 @@ class TaskStream:
         """Counts the classes of all tasks."""
         return len(self.class_names)
 
-    def view(self, index: int, needs: frozenset[str] = frozenset()) -> GraphView:
-        """Returns what a method with the given needs sees at task ``index``."""
+    def view(
+        self,
+        index: int,
+        needs: frozenset[str] = frozenset(),
+        device: torch.device | str = "cpu",
+    ) -> GraphView:
+        """Returns what a method with the given needs sees at task ``index``, on a device."""
         task = self.tasks[index]
-        edges = self.edges[:, : task.num_edges]
+        edges = self.edges[:, : task.num_edges].to(device)  # sorted there
         both = torch.cat([edges, edges.flip(0)], dim=1)
         grants = {}
         if "old_labels" in needs:
@@ -164,7 +169,7 @@ class TaskStream:
             grants["old_labels"] = self._labelled(nodes)
         if "validation" in needs:
             grants["validation"] = self._labelled(task.validation_nodes)
-        return GraphView(
+        view = GraphView(
             task=index,
             features=prefix_rows(self.features, task.num_nodes),
             adjacency=Adjacency.from_edges(both, task.num_nodes),
@@ -174,6 +179,7 @@ class TaskStream:
             new_classes=task.classes,
             grants=grants,
         )
+        return view.to(device)
 
     def evaluation(self, index: int) -> LabelledNodes:
         """Returns the nodes that task ``index`` is judged on; never shown to a method."""

@@ -15,7 +15,7 @@ from numba import njit, prange
 from torch import Tensor
 
 from evergraph.nn.kernels.numba_threads import FAST, Array, Number, run, scalar, view
-from evergraph.stream.pattern import Pattern
+from evergraph.stream.pattern import BLOCKS, Pattern
 
 
 @njit(parallel=True, fastmath=FAST, cache=True)
@@ -180,34 +180,44 @@ def _backward_sources(
 
 
 def forward(
-    pattern: Pattern, wx: Tensor, att_src: Tensor, att_dst: Tensor, bias: Tensor, slope: float
+    pattern: Pattern,
+    wx: Tensor,
+    att_src: Tensor,
+    att_dst: Tensor,
+    bias: Tensor,
+    slope: float,
+    own: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
     """Computes a layer's output ``[n, H, C]`` and what its backward passes need.
 
     Args:
         pattern: Which rows every row reads.
-        wx: Projected rows, ``[n, H, C]``.
+        wx: Projected rows, ``[s, H, C]``.
         att_src: Attention vectors of the sources, ``[H, C]``.
         att_dst: Those of the targets.
         bias: Added to every row, ``[H, C]``.
         slope: Of the leaky ReLU below zero.
+        own: Which of the rows each node is itself, ``[n]``; None means that all are nodes.
 
     Returns:
         The output; its part from scores above zero, ``[n, H, C]``, and their share of the
-        weight, ``[n, H]``; the scores as source and as target and the log-sums, ``[n, H]``.
+        weight, ``[n, H]``; the scores as source ``[s, H]`` and as target and the log-sums,
+        ``[n, H]``.
     """
-    n, heads, _ = wx.shape
-    blocks = pattern.blocks.numpy()
-    from_source, at_target, lse, share = (wx.new_empty(n, heads) for _ in range(4))
-    out, positive = (torch.empty_like(wx, memory_format=torch.contiguous_format) for _ in range(2))
+    (s, heads, channels), n = wx.shape, pattern.num_rows
+    from_source, at_target = (wx.new_empty(s, heads) for _ in range(2))
+    lse, share = (wx.new_empty(n, heads) for _ in range(2))
+    out, positive = (wx.new_empty(n, heads, channels) for _ in range(2))
     run(
         _scores,
-        blocks,
+        np.arange(BLOCKS + 1) * s // BLOCKS,
         *map(view, (wx, att_src, att_dst, from_source, at_target)),
     )
+    if own is not None:
+        at_target = at_target.index_select(0, own)
     run(
         _forward,
-        blocks,
+        pattern.blocks.numpy(),
         pattern.indptr.numpy(),
         pattern.columns.numpy(),
         *map(view, (wx, from_source, at_target, bias)),
@@ -266,7 +276,8 @@ def backward_sources(
         grad: Gradient of the output.
         inputs: ``wx``, ``att_src`` and ``att_dst``.
         saved: Both scores and the log-sums of :func:`forward`, then gradient times output
-            and the gradient of the target scores of :func:`backward_targets`.
+            and the gradient of the target scores of :func:`backward_targets`; the first and
+            the last of the sources, the others of the nodes.
         slope: As there.
     """
     wx, att_src, att_dst = inputs

@@ -20,18 +20,26 @@ ROWS = 16
 
 
 def forward(
-    pattern: Pattern, wx: Tensor, att_src: Tensor, att_dst: Tensor, bias: Tensor, slope: float
+    pattern: Pattern,
+    wx: Tensor,
+    att_src: Tensor,
+    att_dst: Tensor,
+    bias: Tensor,
+    slope: float,
+    own: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
     """Computes a layer's output ``[n, H, C]`` and what its backward passes need.
 
     See :func:`evergraph.nn.kernels.numba_attend.forward` for the arguments.
     """
     wx, bias = wx.contiguous(), bias.float().contiguous()
-    n, heads, channels = wx.shape
+    (_, heads, channels), n = wx.shape, pattern.num_rows
     scores = wx.flatten(1).float() @ _score_matrix(att_src, att_dst)  # [n, 2 H]
     from_source, at_target = scores[:, :heads].contiguous(), scores[:, heads:].contiguous()
+    if own is not None:
+        at_target = at_target.index_select(0, own)
     chunks = pattern.chunks
-    out, positive = torch.empty_like(wx), torch.empty_like(wx)
+    out, positive = (wx.new_empty(n, heads, channels) for _ in range(2))
     lse, share = (_floats(wx, n, heads) for _ in range(2))
     minus, plus = (_floats(wx, chunks.num_slots, heads, channels) for _ in range(2))
     top, total, above = (_floats(wx, chunks.num_slots, heads) for _ in range(3))
