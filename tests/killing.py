@@ -8,12 +8,14 @@ at which the worker kills itself — and answers ``{"code", "operations", "secon
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,7 @@ def serve() -> None:
     from evergraph import cli
 
     torch.set_num_threads(1)
+    warm_up(cli)
     for line in sys.stdin:
         wish = json.loads(line)
         reader, writer = os.pipe()
@@ -81,6 +84,27 @@ def serve() -> None:
             "seconds": time.perf_counter() - begin,
         }
         print(json.dumps(answer), flush=True)
+
+
+def warm_up(cli: Any) -> None:
+    """Learns something once, so that forks need not import what is imported late.
+
+    Plain attention starts no threads, which would not live on in a fork.
+    """
+    small = ("epochs=1", "link_epochs=1", "channels=2", "heads=1", "attention=plain")
+    words = ["run", "--dataset", "synthetic:nodes=60,mean_degree=3", "--device", "cpu"]
+    kept = os.dup(1), os.dup(2)
+    with tempfile.TemporaryDirectory() as place, open(os.devnull, "w") as nowhere:
+        for channel in (1, 2):
+            os.dup2(nowhere.fileno(), channel)
+        sys.argv = ["evergraph", *words, "--output", f"{place}/run"]
+        sys.argv += [word for setting in small for word in ("--set", setting)]
+        with contextlib.suppress(SystemExit):
+            cli.main()
+        sys.stdout.flush()
+        for channel, before in zip((1, 2), kept, strict=True):
+            os.dup2(before, channel)
+            os.close(before)
 
 
 def work(cli: Any, wish: dict[str, Any], writer: int) -> None:
