@@ -33,3 +33,10 @@ def test_unknown_name_always_names_the_input_and_a_known_name(name, known):
     assert text.startswith(f"Unknown dataset '{name}': ")
     hint = text.removeprefix(f"Unknown dataset '{name}': ")
     assert any(candidate in hint for candidate in known)
+
+
+def test_input_error_stays_one_line_whatever_a_file_put_into_it():
+    assert str(InputError("a\nb\x00\ud800 ä")) == "a\\nb\\x00\\ud800 ä"
+    long = str(InputError("x" * 5000 + "; change it."))
+    assert len(long) < 1010
+    assert long.endswith("; change it.")
