@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evergraph.errors import InputError, unknown_name
+from evergraph.errors import InputError, one_line, unknown_name
 
 NAMES = ["replay", "dslr", "joint"]
 
@@ -30,8 +30,9 @@ def test_unknown_name_lists_all_sorted_when_nothing_is_near():
 @given(name=st.text(max_size=12), known=st.lists(st.text("abcde", min_size=1), min_size=1))
 def test_unknown_name_always_names_the_input_and_a_known_name(name, known):
     text = str(unknown_name("dataset", name, known))
-    assert text.startswith(f"Unknown dataset '{name}': ")
-    hint = text.removeprefix(f"Unknown dataset '{name}': ")
+    begin = one_line(f"Unknown dataset '{name}': ")
+    assert text.startswith(begin)
+    hint = text.removeprefix(begin)
     assert any(candidate in hint for candidate in known)
 
 
