@@ -20,6 +20,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+#: numba's own pool of threads can be forked, OpenMP's cannot.
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1",
+    "NUMBA_THREADING_LAYER": "workqueue",
+}
 OPERATIONS = ("fsync", "replace", "rename", "unlink", "mkdir")
 
 
@@ -32,7 +38,7 @@ class Killer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"},
+            env={**os.environ, **ONE_THREAD},
         )
 
     def __call__(
@@ -56,6 +62,7 @@ class Killer:
 
 def serve() -> None:
     """Answers wishes until there are no more."""
+    import pyarrow.csv  # noqa: F401 - late in the command, early here
     import torch
 
     from evergraph import cli
@@ -87,10 +94,7 @@ def serve() -> None:
 
 
 def warm_up(cli: Any) -> None:
-    """Learns something once, so that forks need not import what is imported late.
-
-    Plain attention starts no threads, which would not live on in a fork.
-    """
+    """Learns something once, so that forks need not import what is imported late."""
     small = ("epochs=1", "link_epochs=1", "channels=2", "heads=1", "attention=plain")
     words = ["run", "--dataset", "synthetic:nodes=60,mean_degree=3", "--device", "cpu"]
     kept = os.dup(1), os.dup(2)

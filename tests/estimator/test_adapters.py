@@ -61,6 +61,15 @@ def test_missing_labels_of_pandas_count_as_none():
 
 def test_arrays_and_tensors_are_as_good_as_lists():
     assert files_of(np.array(IDS), torch.from_numpy(X), np.array(EDGES), LABELS) == PLAIN
+    pairs = [(np.str_(a), np.str_(b)) for a, b in EDGES]  # what indexing an array gives
+    assert files_of(list(np.array(IDS)), list(X), pairs, LABELS) == PLAIN
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers():
+    clf = quick(validation_fraction=0, settings={"epochs": 1})
+    clf.learn(list(np.arange(3)), np.eye(3), [(np.int64(0), 1)], list(np.array([5, 6, 5])))
+    assert clf.ids_ == [0, 1, 2]
+    assert clf.classes_.tolist() == [5, 6]
 
 
 def test_sparse_matrices_stay_sparse():

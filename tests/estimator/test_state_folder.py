@@ -280,6 +280,8 @@ def test_full_or_read_only_disk_at_every_operation_keeps_the_last_generation(
         state, number = StateFolder(copy).load()
         assert state.to_files() == (before if number == 2 else expected)
         if number == 2:
+            there = sorted(path.name for path in (copy / "generations").iterdir())
+            assert there == ["00000001", "00000002"]  # nothing of what failed is left
             resume(copy, device=CPU)
             if StateFolder(copy).generation() == 2:
                 learn(copy, 12)

@@ -138,7 +138,13 @@ class StateFolder:
 
     def commit(self, state: State, generation: int) -> None:
         """Writes a generation, switches to it and lets older ones go; needs the lock."""
-        self._switch(generation, write_generation(self._folder(generation), state, generation))
+        checksum = write_generation(self._folder(generation), state, generation)
+        try:
+            self._switch(generation, checksum)
+        except InputError:
+            if self.generation_or_none() != generation:  # nobody was told that it is there
+                shutil.rmtree(self._folder(generation), ignore_errors=True)
+            raise
         self._prune(generation)
 
     def write_pending(self, change: Change, base: int) -> None:

@@ -72,7 +72,8 @@ def write_generation(folder: Path, state: State, generation: int) -> str:
         os.rename(beside, folder)
         sync_folder(folder.parent)
     except OSError as error:
-        shutil.rmtree(beside, ignore_errors=True)
+        for unfinished in (beside, folder):
+            shutil.rmtree(unfinished, ignore_errors=True)
         raise unwritable(folder, error) from None
     return sha256(manifest)
 

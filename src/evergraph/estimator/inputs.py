@@ -157,7 +157,7 @@ def _items(values: Any, field: str) -> list[Any]:
         raise InputError(
             f"Expected '{field}' as a sequence (got {type(values).__name__}); give a list."
         )
-    return list(values)
+    return [item.item() if isinstance(item, np.generic) else item for item in values]
 
 
 def _dense(x: Any) -> Tensor:
