@@ -83,8 +83,7 @@ class StateFolder:
         make_folder(self.path)
         with locked(self.path):
             make_folder(self.generations)
-            for leftover in self.path.glob(".*.new"):  # of a writer that was killed
-                leftover.unlink(missing_ok=True)
+            self._tidy()
             yield
 
     def _entries(self) -> Iterator[Path]:
@@ -222,6 +221,16 @@ class StateFolder:
         }
         write_atomic(self.current, json.dumps(content).encode())
 
+    def _tidy(self) -> None:
+        """Removes what a writer that was killed has left."""
+        for leftover in self.path.glob(".*.new"):
+            leftover.unlink(missing_ok=True)
+        for leftover in self.generations.glob(".*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        current = self.generation_or_none()
+        if current is not None:
+            self._prune(current)
+
     def _prune(self, generation: int) -> None:
         """Removes generations that nobody needs; what cannot be removed may stay."""
         for number in self._numbers():
@@ -229,11 +238,10 @@ class StateFolder:
                 doomed = self._folder(number)
                 hidden = doomed.with_name(f".{doomed.name}.old")
                 try:
-                    os.rename(doomed, hidden)
+                    os.rename(doomed, hidden)  # at once, so that no reader sees a part
                 except OSError:
                     continue
-        for entry in self.generations.glob(".*.old"):
-            shutil.rmtree(entry, ignore_errors=True)
+                shutil.rmtree(hidden, ignore_errors=True)
 
     def _numbers(self) -> list[int]:
         if not self.generations.is_dir():
