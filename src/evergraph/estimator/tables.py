@@ -135,6 +135,7 @@ def read_table(path: Path) -> Table:
         return _read_lines(path, content)
     try:
         found = _read_csv(content) if path.suffix == ".csv" else _read_parquet(content)
+        found.validate(full=True)  # text that is none, and words that are not in a dictionary
         names = found.column_names
         columns = {name: found.column(at).combine_chunks() for at, name in enumerate(names)}
     except InputError as error:
@@ -230,15 +231,8 @@ def _read_parquet(content: bytes) -> Any:
             f"Expected rows that {len(content)} bytes can hold (got {about.num_rows} of "
             f"{about.num_columns} columns declared); the file is damaged."
         )
-    chunks = [
-        about.row_group(group).column(column)
-        for group in range(about.num_row_groups)
-        for column in range(about.num_columns)
-    ]
-    counts = [chunk.num_values for chunk in chunks]
-    unpacked = sum(chunk.total_uncompressed_size for chunk in chunks)
-    if any(count < 0 for count in counts) or sum(counts) > cells:
-        raise InputError("Expected as many values as rows (got more declared); it is damaged.")
+    # Not by column: pyarrow ends the process on some that are damaged.
+    unpacked = sum(about.row_group(at).total_byte_size for at in range(about.num_row_groups))
     if unpacked > FREE_BYTES + CELLS_PER_BYTE * len(content):
         raise InputError(
             f"Expected at most {CELLS_PER_BYTE} times the size of the file when unpacked (got "
