@@ -227,6 +227,22 @@ def test_links_and_pipes_are_not_followed(folder: Path, tmp_path: Path):
         ContinualNodeClassifier.load(folder)
 
 
+def test_a_writer_removes_nothing_through_a_link(folder: Path, tmp_path: Path):
+    home = tmp_path / "home"
+    shutil.move(folder / "generations", home)
+    for name in (".ssh", ".00000009.old"):
+        (home / name).mkdir()
+    (folder / "generations").symlink_to(home)
+    with pytest.raises(InputError, match="got a link"):
+        learn(folder, 12)
+    assert {".ssh", ".00000009.old"} <= {path.name for path in home.iterdir()}
+    (folder / "generations").unlink()
+    shutil.move(home, folder / "generations")
+    learn(folder, 12)
+    there = {path.name for path in (folder / "generations").iterdir()}
+    assert there == {".ssh", "00000002", "00000003"}  # our own leftover alone is removed
+
+
 # --- disk full, read-only -------------------------------------------------------------------
 
 

@@ -47,6 +47,7 @@ KEPT = 2
 #: A reader that is overtaken by this many writers gives up.
 ATTEMPTS = 20
 _NAME = re.compile(r"\d{8}")
+_LEFTOVER = re.compile(r"\.\d{8}\.(new|old)")
 
 
 class Pointer(Config):
@@ -81,6 +82,10 @@ class StateFolder:
                 "; choose another folder."
             )
         make_folder(self.path)
+        if self.generations.is_symlink():  # what is removed there would be somebody else's
+            raise InputError(
+                f"Expected '{self.generations}' to be a folder (got a link); put the folder there."
+            )
         with locked(self.path):
             make_folder(self.generations)
             self._tidy()
@@ -225,8 +230,9 @@ class StateFolder:
         """Removes what a writer that was killed has left."""
         for leftover in self.path.glob(".*.new"):
             leftover.unlink(missing_ok=True)
-        for leftover in self.generations.glob(".*"):
-            shutil.rmtree(leftover, ignore_errors=True)
+        for leftover in self.generations.iterdir():
+            if _LEFTOVER.fullmatch(leftover.name):
+                shutil.rmtree(leftover, ignore_errors=True)
         current = self.generation_or_none()
         if current is not None:
             self._prune(current)
