@@ -193,6 +193,36 @@ def test_damaged_pointer_is_a_sentence_or_harmless(folder: Path):
     assert len(ContinualNodeClassifier.load(folder).ids_) == 12
 
 
+def test_damaged_note_is_a_sentence_and_the_state_is_readable(folder: Path):
+    with pytest.raises(KeyboardInterrupt):  # a kill leaves the note
+        learn(folder, 12, on_event=interrupt)
+    path = folder / "pending.safetensors"
+    for bad in [*flips(path, 40), path.read_bytes()[:-1]]:
+        good, _ = path.read_bytes(), path.write_bytes(bad)
+        with pytest.raises(InputError, match="whole change"):
+            resume(folder, device=CPU)
+        assert len(ContinualNodeClassifier.load(folder).ids_) == 12
+        path.write_bytes(good)
+    assert "is learned: generation 3" in resume(folder, device=CPU)[1]
+    assert not path.exists()
+
+
+def interrupt(event: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_state_of_a_later_release_is_left_alone(folder: Path):
+    path = folder / "current.json"
+    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 2'))
+    before = contents(folder), path.read_bytes()
+    for use in (ContinualNodeClassifier.load, lambda path: resume(path, device=CPU)):
+        with pytest.raises(InputError, match=r"version 1 .*got 2.*newer"):
+            use(folder)
+    with pytest.raises(InputError, match="version 1"):
+        learn(folder, 12)
+    assert (contents(folder), path.read_bytes()) == before
+
+
 def test_resume_goes_back_to_the_last_whole_generation(folder: Path):
     (folder / "generations/00000002/names.json").write_bytes(b"{}")
     state, told = resume(folder, device=CPU)
@@ -270,7 +300,7 @@ class Faults:
         for module in ("evergraph.experiments.files", "evergraph.estimator.generations"):
             patch.setattr(f"{module}.write_synced", self.write_synced)
             patch.setattr(f"{module}.sync_folder", self.sync_folder)
-        patch.setattr("evergraph.estimator.folder.sync_folder", self.sync_folder)
+        patch.setattr("evergraph.estimator.pending.sync_folder", self.sync_folder)
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])

@@ -19,7 +19,6 @@ from pathlib import Path
 from pydantic import Field
 
 from evergraph.errors import InputError
-from evergraph.estimator.change import Change
 from evergraph.estimator.config import SCHEMA_VERSION
 from evergraph.estimator.generations import (
     Checksum,
@@ -27,17 +26,14 @@ from evergraph.estimator.generations import (
     Overtaken,
     json_object,
     read_generation,
-    sha256,
     write_generation,
 )
 from evergraph.estimator.lock import locked
+from evergraph.estimator.pending import Pending
 from evergraph.estimator.state import State
-from evergraph.experiments.checkpoint import pack, unpack
 from evergraph.experiments.files import (
     make_folder,
     read_regular,
-    sync_folder,
-    unwritable,
     write_atomic,
 )
 from evergraph.validation import Config, parse
@@ -58,6 +54,10 @@ class Pointer(Config):
     manifest: Checksum
 
 
+class Newer(InputError):
+    """A state that a later release wrote: not damaged, but not for us."""
+
+
 class StateFolder:
     """The folder of one estimator."""
 
@@ -65,7 +65,7 @@ class StateFolder:
         self.path = path
         self.current = path / "current.json"
         self.generations = path / "generations"
-        self.pending = path / "pending.safetensors"
+        self.pending = Pending(path)
 
     @property
     def exists(self) -> bool:
@@ -151,39 +151,6 @@ class StateFolder:
             raise
         self._prune(generation)
 
-    def write_pending(self, change: Change, base: int) -> None:
-        """Notes a change before it is learned, so that a kill cannot lose it; needs the lock."""
-        content = pack(
-            {"schema_version": SCHEMA_VERSION, "base": base, "change": change.to_state()}
-        )
-        write_atomic(self.pending, sha256(content).encode() + content)
-
-    def read_pending(self) -> tuple[Change, int] | None:
-        """Returns the change that was being learned and the generation it belongs to."""
-        if not self.pending.exists():
-            return None
-        try:
-            content = read_regular(self.pending, self.path)
-            if content[:64] != sha256(content[64:]).encode():
-                raise ValueError("checksum")
-            state = unpack(content[64:])
-            if state["schema_version"] != SCHEMA_VERSION:
-                raise ValueError("version")
-            return Change.from_state(state["change"]), int(state["base"])
-        except Exception:  # whatever foreign bytes bring about
-            raise InputError(
-                f"Expected a whole change in '{self.pending}' (it is damaged); remove the file and "
-                "give the change again."
-            ) from None
-
-    def clear_pending(self) -> None:
-        """Forgets a change that is part of the current generation; needs the lock."""
-        try:
-            self.pending.unlink(missing_ok=True)
-            sync_folder(self.path)
-        except OSError as error:
-            raise unwritable(self.pending, error) from None
-
     def roll_back(self) -> int | None:
         """Switches to the newest whole generation if the current one is damaged; needs the lock.
 
@@ -192,6 +159,8 @@ class StateFolder:
         try:
             pointer = self._pointer()
             self._read(pointer.generation, pointer.manifest)
+        except Newer:
+            raise
         except (InputError, Damage, Overtaken):
             for number in sorted(self._numbers(), reverse=True):
                 try:
@@ -211,7 +180,16 @@ class StateFolder:
 
     def _pointer(self) -> Pointer:
         try:
-            return parse(Pointer, json_object(read_regular(self.current, self.path)))
+            content = json_object(read_regular(self.current, self.path))
+            version = content.get("schema_version")
+            if isinstance(version, int) and version > SCHEMA_VERSION:
+                raise Newer(
+                    f"Expected a state of version {SCHEMA_VERSION} in '{self.path}' (got "
+                    f"{version}); use the release of evergraph that wrote it, or a newer one."
+                )
+            return parse(Pointer, content)
+        except Newer:
+            raise
         except (OSError, ValueError, RecursionError):
             raise InputError(
                 f"Expected '{self.current}' to name a generation (it is damaged or missing); run "

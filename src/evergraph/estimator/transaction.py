@@ -50,7 +50,7 @@ def learn_into(
         if number is None:
             number = 0
             folder.commit(state, number)
-        folder.write_pending(change, number)
+        folder.pending.write(change, number)
         return _finish(folder, change, device, on_event)
 
 
@@ -75,9 +75,9 @@ def resume(
         if went_back is not None:
             told.append(f"Generation {went_back} is current again: the one after it was damaged.")
         state, number = folder.load()
-        pending = folder.read_pending()
+        pending = folder.pending.read()
         if pending is None or pending[1] != number:
-            folder.clear_pending()
+            folder.pending.clear()
             told.append(f"Nothing was unfinished: generation {number} is whole.")
             return state, " ".join(told)
         state = _finish(folder, pending[0], device, on_event)
@@ -103,15 +103,15 @@ def check_given(there: EstimatorConfig, given: Mapping[str, Any], path: Path) ->
 
 def _settle(folder: StateFolder) -> None:
     """Refuses to begin while a change is unfinished; forgets one that is finished."""
-    if not folder.pending.exists():
+    pending = folder.pending.read()
+    if pending is None:
         return
-    pending = folder.read_pending()
-    if pending is not None and pending[1] == folder.generation():
+    if pending[1] == folder.generation():
         raise InputError(
             f"Expected no unfinished change in '{folder.path}' (got one that was interrupted); run "
             f"'evergraph resume {folder.path}' first."
         )
-    folder.clear_pending()
+    folder.pending.clear()
 
 
 def _finish(
@@ -123,7 +123,7 @@ def _finish(
         following = complete(state, change, prepare(state, change), device, on_event)
         folder.commit(following, number + 1)
     except Exception:  # not a kill: the change itself is wrong, or the disk is full
-        folder.clear_pending()
+        folder.pending.clear()
         raise
-    folder.clear_pending()
+    folder.pending.clear()
     return following
