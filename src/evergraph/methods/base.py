@@ -106,6 +106,25 @@ class Method(ABC, Generic[ConfigT]):
         """Counts the bytes kept from task to task beyond the network itself."""
         return self.buffer.memory_bytes() if self.buffer is not None else 0
 
+    def trim(self, stay: Tensor) -> None:
+        """Lets go of some kept nodes: those that were removed, or whose label changed.
+
+        Args:
+            stay: Which of the buffer's nodes stay, in the order of ``buffer.nodes``, ``[b]``.
+        """
+        if self.buffer is not None:
+            self.buffer.trim(stay)
+
+    def renumber(self, new_rows: Tensor) -> None:
+        """Follows nodes to new rows after others were removed.
+
+        Args:
+            new_rows: The new row of every old one, ``[n]``; −1 for those that are gone, of
+                which :meth:`trim` has left none in the buffer.
+        """
+        if self.buffer is not None:
+            self.buffer.renumber(new_rows)
+
     def state_dict(self) -> dict[str, Any]:
         """Returns nested dictionaries of tensors and plain values that restore the method."""
         return {"buffer": self.buffer.state_dict()} if self.buffer is not None else {}
