@@ -49,7 +49,7 @@ def draw_outcome(outcome: Outcome) -> Figure | None:
             ]
             if cells:
                 DRAWERS[kind](axis, cells, outcome)
-            axis.set_title(f"{dataset}{title}")
+            axis.set_title(f"{_short(dataset)}{title}")
     return figure
 
 
@@ -124,7 +124,7 @@ def draw_embedding(points: Mapping[str, Any], titles: Sequence[str]) -> Figure:
 
 
 def _bars(axis: Axes, cells: list[Cell], outcome: Outcome) -> None:
-    names = [cell["row"] for cell in cells]
+    names = [_short(cell["row"]) for cell in cells]
     axis.bar(
         range(len(cells)),
         [cell["mean"] for cell in cells],
@@ -226,6 +226,11 @@ def _scatter(axis: Axes, cells: list[Cell], outcome: Outcome) -> None:
     axis.set_xlabel(_title(outcome, first))
     axis.set_ylabel(_title(outcome, second))
     axis.legend(fontsize="small")
+
+
+def _short(name: str) -> str:
+    """Leaves the folders out of a graph's path."""
+    return name.rpartition("/")[2] if name.endswith(".npz") else name
 
 
 def _title(outcome: Outcome, key: str) -> str:
