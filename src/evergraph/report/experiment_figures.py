@@ -186,9 +186,11 @@ def _heatmap(axis: Axes, cells: list[Cell], outcome: Outcome) -> None:
     for cell in cells:
         grid[lines.index(cell["y"]), columns.index(cell["x"])] = cell["mean"]
     image = axis.imshow(grid, origin="lower", aspect="auto", cmap="viridis")
+    middle = (np.nanmin(grid) + np.nanmax(grid)) / 2
     for (i, j), value in np.ndenumerate(grid):
         if not np.isnan(value):
-            axis.text(j, i, f"{value:.1f}", ha="center", va="center", color="white", fontsize=8)
+            ink = "black" if value > middle else "white"  # high values are bright
+            axis.text(j, i, f"{value:.1f}", ha="center", va="center", color=ink, fontsize=8)
     axis.set_xticks(range(len(columns)), [f"{x:g}" for x in columns])
     axis.set_yticks(range(len(lines)), [f"{y:g}" for y in lines])
     axis.set_xlabel(outcome["figure"]["x"])
