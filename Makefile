@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-slow lint bench clean
+.PHONY: setup demo test test-slow lint bench docs fuzz clean
 
 setup: $(STAMP)
 
@@ -31,6 +31,12 @@ lint: setup
 
 bench: setup
 	$(BIN)/python benchmarks/bench.py
+
+docs: setup
+	$(BIN)/python -m mkdocs build --strict
+
+fuzz: setup
+	$(BIN)/python scripts/fuzz.py all --cases 20000
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -10,8 +10,26 @@ class InputError(ValueError):
     """Says in one sentence which field is wrong, its value and the remedy.
 
     The command prints the sentence and exits with code 2; library users catch it like
-    any :class:`ValueError`.
+    any :class:`ValueError`. What a file put into the sentence cannot break its line or make it
+    endless: such characters are written as escapes, and the middle of a long one is left out.
     """
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(one_line(sentence))
+
+
+#: More characters than this are not read by anybody.
+MAX_SENTENCE = 1000
+
+
+def one_line(text: str) -> str:
+    """Makes a text printable in one line of bearable length."""
+    if not text.isprintable():
+        escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        text = "".join(escaped)
+    if len(text) <= MAX_SENTENCE:
+        return text
+    return f"{text[: MAX_SENTENCE // 2]} … {text[-MAX_SENTENCE // 2 :]}"
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:

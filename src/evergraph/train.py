@@ -15,7 +15,7 @@ from evergraph.methods import NEEDS, Method, TaskContext, TrainConfig
 from evergraph.nn import ENCODERS, ModelConfig, NodeClassifier
 from evergraph.nn.footprint import Plan, make_plan, total_memory, training_bytes
 from evergraph.nn.repeat import Repeated
-from evergraph.stream import TaskStream
+from evergraph.stream import Features, GraphView, TaskStream
 
 
 @dataclass
@@ -51,17 +51,6 @@ def train(
     )
     for task in range(learner.next_task, stream.num_tasks):
         view = stream.view(task, needs, device)
-        ctx = TaskContext(
-            view,
-            model=learner.model,
-            model_config=model_config,
-            training=training,
-            seed=seed,
-            final=task == stream.num_tasks - 1,
-            plain=plain,
-            batch_size=plan.batch_size,
-            descend=descend,
-        )
         yield TaskStarted(
             task,
             stream.num_tasks,
@@ -71,15 +60,47 @@ def train(
             plan.mode,
             plan.reason,
         )
+        final = task == stream.num_tasks - 1
+        ctx = make_context(learner, view, model_config, training, plan, seed=seed, final=final)
+        yield from learn_task(learner, ctx)
         method = learner.method
-        method.begin_task(ctx)
-        yield from method.fit_task(ctx)
-        method.end_task(ctx)
         with ctx.stage("evaluate"):
             logits = method.predict_logits(ctx)
             rows = evaluate(logits, stream, task)
-        learner.model, learner.next_task, learner.context = ctx.model, task + 1, ctx
         yield TaskDone(task, *rows, dict(ctx.seconds), method.memory_bytes(), method.report())
+
+
+def make_context(
+    learner: Learner,
+    view: GraphView,
+    model_config: ModelConfig,
+    training: TrainConfig,
+    plan: Plan,
+    *,
+    seed: int,
+    final: bool = False,
+) -> TaskContext:
+    """Puts a learner before a view."""
+    return TaskContext(
+        view,
+        model=learner.model,
+        model_config=model_config,
+        training=training,
+        seed=seed,
+        final=final,
+        plain=bool(learner.method.needs & {"attention", "double_backward"}),
+        batch_size=plan.batch_size,
+        descend=descend,
+    )
+
+
+def learn_task(learner: Learner, ctx: TaskContext) -> Iterator[Epoch]:
+    """Lets a method learn what a context shows; afterwards the learner is complete."""
+    method = learner.method
+    method.begin_task(ctx)
+    yield from method.fit_task(ctx)
+    method.end_task(ctx)
+    learner.model, learner.next_task, learner.context = ctx.model, ctx.view.task + 1, ctx
 
 
 def descend(method: Method[Any], ctx: TaskContext) -> Iterator[Epoch]:
@@ -118,12 +139,27 @@ def plan_for(
 ) -> Plan:
     """Decides by the last task, the largest, whether whole graphs fit."""
     last = stream.tasks[-1]
-    features = stream.features
+    sizes = (last.num_nodes, 2 * last.num_edges, stream.features)
+    return plan_size(
+        *sizes, model=model, training=training, device=device, channels=channels, plain=plain
+    )
+
+
+def plan_size(
+    num_nodes: int,
+    num_edges: int,
+    features: Features,
+    *,
+    model: ModelConfig,
+    training: TrainConfig,
+    device: torch.device,
+    channels: int,
+    plain: bool,
+) -> Plan:
+    """Decides whether a graph of this size fits as a whole; ``num_edges`` are directed."""
     stored = features.numel() if isinstance(features, Tensor) else 2 * features.values.numel()
     plain = plain or model.attention == "plain"
-    needed = training_bytes(
-        last.num_nodes, 2 * last.num_edges, stored, model, channels=channels, plain=plain
-    )
+    needed = training_bytes(num_nodes, num_edges, stored, model, channels=channels, plain=plain)
     return make_plan(training.batch_size, needed, total_memory(device))
 
 

@@ -12,6 +12,8 @@ from evergraph.cli.listings import datasets, methods
 from evergraph.cli.reports import report
 from evergraph.cli.reproduce import experiments, reproduce
 from evergraph.cli.runs import resume, run
+from evergraph.cli.signals import Terminated, sigterm_raised
+from evergraph.cli.states import inspect, learn, predict
 from evergraph.cli.tuning import tune
 from evergraph.errors import InputError
 
@@ -26,6 +28,7 @@ app = typer.Typer(
 COMMANDS = (
     *(run, compare, tune, resume),
     *(report, experiments, reproduce),
+    *(learn, predict, inspect),
     *(datasets, methods),
 )
 for command in COMMANDS:
@@ -36,9 +39,10 @@ USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 
 
 def main() -> None:
-    """Runs the command: exit code 2 and one sentence for bad input, 130 for Ctrl-C."""
+    """Runs the command: exit code 2 and one sentence for bad input, 130 and 143 for signals."""
     try:
-        code = app(standalone_mode=False)
+        with sigterm_raised():
+            code = app(standalone_mode=False)
     except InputError as error:
         sys.exit(fail(str(error), 2))
     except USAGE_ERROR as error:
@@ -49,9 +53,19 @@ def main() -> None:
         sys.exit(fail(f"{with_value(message.rstrip('.'))}; try 'evergraph --help'.", 2))
     except (KeyboardInterrupt, typer.Abort):
         code = 130  # some releases of Typer return this code instead of raising
-    if code == 130:
-        fail("Interrupted: what was finished is kept; the same command continues.", 130)
+    except Terminated:
+        code = 143
+    if code in {130, 143}:
+        fail(f"Interrupted: what was finished is kept; {continuation()}.", code)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def continuation() -> str:
+    """Says how to continue what was interrupted."""
+    words = sys.argv[1:]
+    if words[:1] == ["learn"] and len(words) > 1:
+        return f"'evergraph resume {words[1]}' finishes the change if it was begun"
+    return "the same command continues"
 
 
 def with_value(message: str) -> str:

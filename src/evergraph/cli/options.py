@@ -10,6 +10,7 @@ import typer
 
 from evergraph.errors import InputError
 from evergraph.experiments.config import RunConfig, load_mapping, parse_settings
+from evergraph.experiments.files import read_regular
 
 SetOption = Annotated[
     list[str] | None,
@@ -60,7 +61,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to standard
 def read_config(path: Path) -> str:
     """Reads the file that ``--config`` names."""
     try:
-        return path.read_text(encoding="utf-8")
+        return read_regular(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise InputError(

@@ -18,7 +18,6 @@ from rich.progress import (
 )
 
 from evergraph.events import Epoch, Event, TaskDone, TaskStarted
-from evergraph.experiments.config import RunConfig
 from evergraph.experiments.grid import Cell, Message
 
 #: Least seconds between two updates of the loss, whose reading waits for the device.
@@ -28,11 +27,10 @@ UPDATE_INTERVAL = 0.1
 class RunProgress:
     """Shows one run: a bar per task with loss and time left, and accuracy when it is done."""
 
-    def __init__(self, console: Console, config: RunConfig) -> None:
+    def __init__(self, console: Console) -> None:
         self.console = console
         self.plain = not console.is_terminal
         self.bar = _bar(console)
-        self.config = config
         self.last = 0.0
         self.current: Any = None
         self.told = False  # how the run is trained
@@ -55,16 +53,20 @@ class RunProgress:
         else:
             self._epoch(event)
 
+    def title(self, event: TaskStarted) -> str:
+        """Names what begins."""
+        return f"task {event.task + 1}/{event.num_tasks}"
+
     def _started(self, event: TaskStarted) -> None:
         if not self.told:
             self.told = True
             self.console.print(f"{event.mode}: {event.reason}", highlight=False)
-        title = f"task {event.task + 1}/{event.num_tasks}"
+        title = self.title(event)
         if self.plain:
             seen = f"{event.num_nodes:,} nodes, {event.num_edges:,} edges seen"
             self.console.print(f"{title}: {len(event.classes)} new classes, {seen}")
         else:
-            self.current = self.bar.add_task(title, total=self.config.training.epochs, note="")
+            self.current = self.bar.add_task(title, total=None, note="")
 
     def _epoch(self, event: Epoch) -> None:
         now = time.monotonic()
@@ -73,7 +75,8 @@ class RunProgress:
         self.last = now
         note = f"{event.stage} · loss {float(event.loss):.3f}"
         if event.stage == "classify":
-            self.bar.update(self.current, completed=event.epoch + 1, note=note)
+            done = event.epoch + 1
+            self.bar.update(self.current, total=event.num_epochs, completed=done, note=note)
         else:
             self.bar.update(self.current, note=f"{note} · {event.epoch + 1}/{event.num_epochs}")
 
@@ -86,8 +89,15 @@ class RunProgress:
                 f"  accuracy on tasks so far: {row} (mean {mean:.2f}), {seconds:.1f} s"
             )
         else:
-            total = self.config.training.epochs
-            self.bar.update(self.current, completed=total, note=f"accuracy {mean:.2f} %")
+            self.bar.update(self.current, total=1, completed=1, note=f"accuracy {mean:.2f} %")
+
+
+class ChangeProgress(RunProgress):
+    """Shows one change of an estimator's state."""
+
+    def title(self, event: TaskStarted) -> str:
+        """Names what begins: the last of the steps learned so far."""
+        return f"learning step {event.task + 1}"
 
 
 class GridProgress:

@@ -11,7 +11,9 @@ import typer
 from evergraph.cli import options
 from evergraph.cli.console import make_console
 from evergraph.cli.progress import RunProgress
+from evergraph.cli.states import resume_state
 from evergraph.errors import InputError
+from evergraph.estimator.folder import StateFolder
 from evergraph.experiments.config import RunConfig, Variant, check_shared, resolve
 from evergraph.experiments.files import write_atomic
 from evergraph.experiments.grid import dataset_slug, slug
@@ -69,12 +71,15 @@ def run(
 
 
 def resume(
-    folder: Annotated[Path, typer.Argument(help="Folder of a run that was interrupted.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of a run, or of an estimator's state.")],
     device: options.DeviceOption = "auto",
     data_root: options.DataRootOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Continue a run after its last finished task."""
+    """Continue a run after its last finished task, or finish an interrupted learn."""
+    if StateFolder(folder).exists:
+        resume_state(folder, device, as_json)
+        return
     carry_out(RunFolder(folder).config(), folder, device, data_root, as_json)
 
 
@@ -87,7 +92,7 @@ def carry_out(
     track: str | None = None,
 ) -> None:
     """Executes a configuration and prints what came of it."""
-    progress = RunProgress(make_console(stderr=True), config)
+    progress = RunProgress(make_console(stderr=True))
     with progress.running():
         follow = tracked(track, config, folder, progress)
         results = execute(config, folder, device=device, data_root=data_root, on_event=follow)

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor
 
 from evergraph.errors import InputError
-from evergraph.experiments.files import make_folder, write_atomic
+from evergraph.experiments.files import make_folder, read_regular, write_atomic
 from evergraph.nn import ModelConfig, build_model
 from evergraph.rng import make_generator
 from evergraph.train import Learner
@@ -30,18 +29,8 @@ def save_checkpoint(folder: Path, learner: Learner, done: list[dict[str, Any]]) 
         learner: The learner just after a task.
         done: One record per finished task.
     """
-    tensors: dict[str, Tensor] = {}
-    model = learner.model
-    state = {
-        "next_task": learner.next_task,
-        "done": done,
-        "method": learner.method.state_dict(),
-        "model": dict(model.state_dict()) if model is not None else None,
-        "channels": model.resized_channels if model is not None else None,
-    }
-    document = _lift(state, tensors)
     make_folder(folder)
-    content = save(tensors, metadata={"state": json.dumps(document)})
+    content = pack({**learner_state(learner), "done": done})
     write_atomic(folder / FILE, content)
 
 
@@ -53,21 +42,9 @@ def load_checkpoint(
     if state is None:
         return []
     try:
-        done: list[dict[str, Any]] = state["done"]
-        learner.next_task = int(state["next_task"])
-        learner.method.load_state_dict(state["method"])
-        if state["model"] is not None:
-            weights: dict[str, Tensor] = state["model"]
-            model = build_model(
-                model_config,
-                weights["encoder.layers.0.weight"].shape[0],
-                weights["head.bias"].numel(),
-                make_generator(0, "restored"),
-                state.get("channels"),  # only where surgery has changed them
-            )
-            model.load_state_dict(weights)
-            learner.model = model.to(device)
-    except (ValueError, KeyError, TypeError, RuntimeError):
+        done: list[dict[str, Any]] = list(state["done"])
+        restore_learner(learner, state, model_config, device)
+    except Exception:  # what a method makes of a damaged state is anything
         raise _damaged(folder) from None
     return done
 
@@ -78,11 +55,8 @@ def read_checkpoint(folder: Path, device: torch.device | str = "cpu") -> dict[st
     if not path.exists():
         return None
     try:
-        with safe_open(path, framework="pt", device=str(device)) as file:
-            document = json.loads(file.metadata()["state"])
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        state: dict[str, Any] = _lower(document, tensors)
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError):
+        state: dict[str, Any] = to_device(unpack(read_regular(path)), device)
+    except Exception:  # damaged content raises anything
         raise _damaged(folder) from None
     return state
 
@@ -92,6 +66,81 @@ def _damaged(folder: Path) -> InputError:
         f"Expected a whole checkpoint in '{folder / FILE}' (it is damaged); remove the folder "
         f"'{folder}' to begin the run again."
     )
+
+
+def learner_state(learner: Learner) -> dict[str, Any]:
+    """Returns nested tensors and plain values that :func:`restore_learner` takes back."""
+    model = learner.model
+    return {
+        "next_task": learner.next_task,
+        "method": learner.method.state_dict(),
+        "model": dict(model.state_dict()) if model is not None else None,
+        "channels": model.resized_channels if model is not None else None,
+    }
+
+
+def restore_learner(
+    learner: Learner,
+    state: Mapping[str, Any],
+    model_config: ModelConfig,
+    device: torch.device | str,
+) -> None:
+    """Takes back what :func:`learner_state` returned; a wrong state raises anything."""
+    learner.next_task = int(state["next_task"])
+    learner.method.load_state_dict(state["method"])
+    if state["model"] is None:
+        return
+    weights: dict[str, Tensor] = state["model"]
+    channels = state.get("channels")  # only where surgery has changed them
+    in_dim, num_classes = weights["encoder.layers.0.weight"].shape[0], weights["head.bias"].numel()
+    _check_size(model_config, in_dim, channels, weights)
+    generator = make_generator(0, "restored")
+    model = build_model(model_config, in_dim, num_classes, generator, channels)
+    model.load_state_dict(weights)
+    learner.model = model.to(device)
+
+
+def _check_size(
+    config: ModelConfig, in_dim: int, channels: list[int] | None, weights: Mapping[str, Tensor]
+) -> None:
+    """Refuses a configuration of a larger network than is stored, before it is allocated."""
+    stored = sum(weight.numel() for weight in weights.values())
+    if channels is None:
+        if config.num_layers > stored:
+            raise ValueError("more layers than weights")
+        channels = [config.channels] * config.num_layers
+    declared = 0
+    for width in (heads * config.heads for heads in channels):
+        declared += in_dim * width
+        in_dim = width
+    if declared > stored or any(width < 1 for width in channels):
+        raise ValueError("more weights declared than stored")
+
+
+def pack(state: Any) -> bytes:
+    """Writes nested tensors and plain values as safetensors, the plain values as JSON in it."""
+    tensors: dict[str, Tensor] = {}
+    document = _lift(state, tensors)
+    return save(tensors, metadata={"state": json.dumps(document)})
+
+
+def unpack(content: bytes) -> Any:
+    """Reads what :func:`pack` wrote; tensors lie on the CPU. Damaged content raises anything."""
+    tensors = load(content)  # checks every declared size against the content
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    return _lower(json.loads(header["__metadata__"]["state"]), tensors)
+
+
+def to_device(value: Any, device: torch.device | str, copy: bool = False) -> Any:
+    """Moves all tensors in nested values, leaving those alone that are there unless ``copy``."""
+    if isinstance(value, Tensor):
+        return value.detach().to(device, copy=copy)
+    if isinstance(value, Mapping):
+        return {key: to_device(item, device, copy) for key, item in value.items()}
+    if isinstance(value, list):
+        return [to_device(item, device, copy) for item in value]
+    return value
 
 
 def _lift(value: Any, tensors: dict[str, Tensor]) -> Any:

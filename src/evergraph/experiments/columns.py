@@ -80,6 +80,8 @@ STRUCTURE = Metric(
     3,
 )
 TASK = Metric("task", "whole task, s", _whole_task(1.0), None, -1, 3)
+BYTES = Metric("bytes", "bytes kept", _at("memory_bytes"), None, -1, 0)
+SECONDS = Metric("seconds", "seconds", _at("seconds", "total"), None, -1, 1)
 MINUTES = Metric("minutes", "minutes per task", _whole_task(60.0), None, -1, 4)
 
 #: Homophily of each class in the buffer; the paper counts classes from 1, at most twelve.

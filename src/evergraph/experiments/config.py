@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, Field
 
 from evergraph.errors import InputError, unknown_name
+from evergraph.experiments.plain_yaml import dump_yaml, load_yaml
 from evergraph.experiments.presets import preset_for
 from evergraph.methods import TrainConfig, method_class
 from evergraph.nn import ModelConfig
@@ -77,7 +77,7 @@ class RunConfig(Config):
 
     def to_yaml(self) -> str:
         """Writes the configuration as YAML that :meth:`from_yaml` reads back."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        return dump_yaml(self.model_dump(mode="json"))
 
     @classmethod
     def from_yaml(cls, text: str, source: str) -> RunConfig:
@@ -128,8 +128,8 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
         if not equals or not key.strip():
             raise InputError(f"Expected key=value (got '{pair}'); write for example beta=0.1.")
         try:
-            settings[key.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError:
+            settings[key.strip()] = load_yaml(value, key)
+        except InputError:
             raise InputError(
                 f"Expected '{key}' to be a plain value (got '{value}'); write a number or a word."
             ) from None
@@ -198,12 +198,7 @@ def settable_keys(method: str) -> set[str]:
 
 def load_mapping(text: str, source: str) -> dict[str, Any]:
     """Reads a YAML mapping, turning every failure into one sentence."""
-    try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1}" if mark else ""
-        raise InputError(f"Expected '{source}' to be YAML (it is not{where}); fix it.") from None
+    content = load_yaml(text, source)
     if not isinstance(content, dict):
         raise InputError(
             f"Expected '{source}' to hold keys and values (got {type(content).__name__}); fix it."

@@ -200,14 +200,15 @@ class Figure:
     Attributes:
         kind: ``bars`` one per row; ``groups`` of them per column; ``lines`` over ``x``, one per
             series; ``heatmap`` over ``x`` and ``y``; ``scatter`` of the first metric against the
-            second, one point per row and seed; ``embedding`` of run folders.
+            second, one point per row and seed; ``embedding`` of run folders; ``frontier`` of PM
+            against bytes and seconds.
         metrics: Keys of the columns shown, one panel each.
         x: Title of the horizontal axis.
         y: Title of the vertical axis of a heat map.
         split: Give every series its own panel.
     """
 
-    kind: Literal["bars", "groups", "lines", "heatmap", "scatter", "embedding"]
+    kind: Literal["bars", "groups", "lines", "heatmap", "scatter", "embedding", "frontier"]
     metrics: tuple[str, ...]
     x: str = ""
     y: str = ""

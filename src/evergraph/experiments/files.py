@@ -4,27 +4,80 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from evergraph.errors import InputError
+from evergraph.nn.footprint import total_memory
 
 
 def write_atomic(path: Path, content: bytes) -> None:
     """Replaces a file in one step; a reader sees the old or the new content, never a part."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        with beside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        write_synced(beside, content)
+        os.replace(beside, path)
+        sync_folder(path.parent)
     except OSError as error:
         beside.unlink(missing_ok=True)
-        raise InputError(
-            f"Expected to write '{path}' (got: {error.strerror}); free space or choose another "
-            "--output."
-        ) from None
+        raise unwritable(path, error) from None
+
+
+def write_synced(path: Path, content: bytes) -> None:
+    """Writes a file and waits until the disk has it."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(path: Path) -> None:
+    """Waits until the disk has the names in a folder, where the system can do that."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def unwritable(path: Path, error: OSError) -> InputError:
+    """Builds the error for a file that cannot be written."""
+    return InputError(
+        f"Expected to write '{path}' (got: {error.strerror}); free space or choose another "
+        "folder (--output)."
+    )
+
+
+def read_regular(path: Path, root: Path | None = None) -> bytes:
+    """Reads a whole file that may come from anyone; follows no link that leads elsewhere.
+
+    A pipe or a device is not waited for, and a file larger than the memory is not read.
+
+    Args:
+        path: The file.
+        root: The folder that it lies in: no part of the path below it may be a link. Without
+            it links are followed.
+
+    Raises:
+        OSError: If there is no such regular file.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    if root is not None:
+        flags |= os.O_NOFOLLOW
+        for part in path.relative_to(root).parents:
+            if (root / part) != root and (root / part).is_symlink():
+                raise OSError(0, f"'{root / part}' is a link")
+    handle = os.open(path, flags)
+    with os.fdopen(handle, "rb") as file:
+        about = os.fstat(handle)
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError(0, "not a regular file")
+        if about.st_size > total_memory(torch.device("cpu")):
+            raise OSError(0, "larger than the memory")
+        return file.read(about.st_size)
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -36,8 +89,8 @@ def write_json(path: Path, content: Any) -> None:
 def read_json(path: Path) -> Any:
     """Reads JSON, turning a missing or broken file into one sentence."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return json.loads(read_regular(path).decode())
+    except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not valid JSON"
         raise InputError(
             f"Expected to read '{path}' (got: {reason}); restore it or remove its folder."

@@ -13,7 +13,8 @@ from evergraph.events import Event, TaskDone
 from evergraph.experiments.checkpoint import load_checkpoint, save_checkpoint
 from evergraph.experiments.config import SCHEMA_VERSION, RunConfig
 from evergraph.experiments.environment import denormals_flushed, environment, pick_device
-from evergraph.experiments.files import make_folder, read_json, write_atomic, write_json
+from evergraph.experiments.files import make_folder, read_regular, write_atomic, write_json
+from evergraph.experiments.results import check_restored, read_results
 from evergraph.methods import Method, make_method
 from evergraph.metrics import scores
 from evergraph.stream import Graph, TaskStream
@@ -48,7 +49,7 @@ class RunFolder:
                     f"{there.method} on {there.dataset}, seed {there.seed}, with other settings); "
                     "choose another folder."
                 )
-            return read_json(self.results_file) if self.results_file.exists() else None
+            return read_results(self.results_file) if self.results_file.exists() else None
         if self.path.exists():
             if not self.path.is_dir():
                 raise InputError(
@@ -75,7 +76,7 @@ class RunFolder:
         """Reads the run's configuration back."""
         path = self.path / "config.yaml"
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_regular(path).decode()
         except (OSError, UnicodeDecodeError):
             raise InputError(
                 f"Expected '{self.path}' to hold a run (got no readable config.yaml); "
@@ -113,6 +114,8 @@ def execute(
     learner = Learner(method)
     diagnostics = Diagnostics(stream)
     done = load_checkpoint(folder.checkpoint, learner, config.model, place)
+    if done:
+        check_restored(learner, done, stream, folder.checkpoint)
     for record in done:
         check_graph(record["graph"], stream, config.dataset, path)
         diagnostics.restore(record["embeddings"])

@@ -63,6 +63,19 @@ class ReplayBuffer:
             self.picks[label] = selector.rank(pool, label, min(budgets[label], available))
         self.picks = {label: self.picks[label][: budgets[label]] for label in sorted(self.picks)}
 
+    def trim(self, stay: Tensor) -> None:
+        """Lets go of nodes; ``stay`` tells which of :attr:`nodes` do not go, ``[b]``."""
+        sizes = [nodes.numel() for nodes in self.picks.values()]
+        parts = torch.split(stay, sizes)
+        self.picks = {
+            label: nodes[part.to(nodes.device)]
+            for (label, nodes), part in zip(self.picks.items(), parts, strict=True)
+        }
+
+    def renumber(self, new_rows: Tensor) -> None:
+        """Follows nodes to new rows, ``[n]``; none of the kept ones may be gone."""
+        self.picks = {label: moved(nodes, new_rows) for label, nodes in self.picks.items()}
+
     def memory_bytes(self) -> int:
         """Counts the bytes of the ids and labels kept."""
         return 2 * sum(nodes.numel() * nodes.element_size() for nodes in self.picks.values())
@@ -78,6 +91,22 @@ class ReplayBuffer:
         """Restores what :meth:`state_dict` returned."""
         self.picks = {int(label): nodes for label, nodes in state["picks"].items()}
         self.train_counts = {int(label): count for label, count in state["train_counts"].items()}
+
+
+def moved(nodes: Tensor, new_rows: Tensor, gone: Tensor | None = None) -> Tensor:
+    """Looks up the new rows of nodes of any shape; what stands for those that are gone.
+
+    Raises:
+        InputError: If a node is not among the rows, or is gone and nothing stands for it.
+    """
+    outside = bool(((nodes < 0) | (nodes >= new_rows.numel())).any())
+    rows = nodes if outside else new_rows.to(nodes.device)[nodes]
+    if outside or (gone is None and bool((rows < 0).any())):
+        raise InputError(
+            f"Expected kept nodes among the {new_rows.numel()} of the graph (got others); the "
+            "state is damaged, so load an earlier generation of it."
+        )
+    return rows if gone is None else torch.where(rows < 0, gone, rows)
 
 
 def class_budgets(train_counts: Mapping[int, int], size: int) -> dict[int, int]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from evergraph.errors import unknown_name
+from evergraph.methods.analytic import Analytic
 from evergraph.methods.base import NEEDS, Method, MethodConfig
 from evergraph.methods.bounds import Finetune, Joint
 from evergraph.methods.context import TaskContext, TrainConfig
@@ -35,6 +36,7 @@ METHODS: dict[str, type[Method[Any]]] = {
     "mas": MAS,
     "twp": TWP,
     "continual-gnn": ContinualGNN,
+    "analytic": Analytic,
 }
 #: Variants that answer one question of an experiment; not for ``--method all``.
 PROBES: dict[str, type[Method[Any]]] = {"homophily-probe": HomophilyProbe}

@@ -163,6 +163,11 @@ class ContinualGNN(BufferBase[ContinualGNNConfig]):
         counts = {"reached": self.num_reached, "detected": self.detected.numel()}
         return {"detection": counts | {"detected_in_buffer": replayed}}
 
+    def renumber(self, new_rows: Tensor) -> None:
+        """Follows kept nodes; counts those that are left of the ones seen."""
+        super().renumber(new_rows)
+        self.num_seen = int((new_rows[: self.num_seen] >= 0).sum())
+
     def state_dict(self) -> dict[str, Any]:
         """Adds the number of nodes seen to the buffer's state."""
         return super().state_dict() | {"num_seen": self.num_seen}

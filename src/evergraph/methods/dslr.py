@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from evergraph.events import Epoch
+from evergraph.memory.buffer import moved
 from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import REPLAY_SEARCH, ReplayBase, ReplayConfig
@@ -143,7 +144,8 @@ class DSLR(ReplayBase[DSLRConfig]):
             for label, near in self.same_class.items()
         ]
         added = unique_pairs(torch.cat(pairs, dim=1))
-        added = added[:, ~ctx.view.adjacency.has_edges(added[0], added[1])]
+        known = ctx.view.adjacency.has_edges(added[0], added[1])
+        added = added[:, ~known & (added[0] != added[1])]
         self.refinement = Refinement(added, added[:, :0], len(self.buffer))
         ctx.adjacency = ctx.view.adjacency.edit(add=added, remove=added[:, :0])
 
@@ -156,6 +158,28 @@ class DSLR(ReplayBase[DSLRConfig]):
         kept = [self.candidates] if self.candidates is not None else []
         kept += list(self.same_class.values())
         return super().memory_bytes() + sum(t.numel() * t.element_size() for t in kept)
+
+    def trim(self, stay: Tensor) -> None:
+        """Lets go of nodes with their candidates and remembered neighbours."""
+        parts = torch.split(stay, [nodes.numel() for nodes in self.buffer.picks.values()])
+        by_label = dict(zip(self.buffer.picks, parts, strict=True))
+        super().trim(stay)
+        if self.candidates is not None:
+            self.candidates = self.candidates[stay.to(self.candidates.device)]
+        self.same_class = {
+            label: near[by_label[label].to(near.device)] for label, near in self.same_class.items()
+        }
+
+    def renumber(self, new_rows: Tensor) -> None:
+        """Follows nodes; where a neighbour is gone stands the node itself, which joins nothing."""
+        super().renumber(new_rows)
+        if self.candidates is not None:
+            owners = self.buffer.nodes[:, None].to(self.candidates.device)
+            self.candidates = moved(self.candidates, new_rows, owners)
+        self.same_class = {
+            label: moved(near, new_rows, self.buffer.picks[label][:, None].to(near.device))
+            for label, near in self.same_class.items()
+        }
 
     def state_dict(self) -> dict[str, Any]:
         """Adds candidates and remembered neighbours to the buffer's state."""

@@ -211,6 +211,13 @@ class RCLG(BufferBase[RCLGConfig]):
         total = super().memory_bytes() + sum(t.numel() * t.element_size() for t in kept)
         return total + (self.reinforce.memory_bytes() if self.reinforce is not None else 0)
 
+    def trim(self, stay: Tensor) -> None:
+        """Lets go of nodes with their logits."""
+        super().trim(stay)
+        if self.logits is not None and self.widths is not None:
+            rows = stay.to(self.logits.device)
+            self.logits, self.widths = self.logits[rows], self.widths[rows]
+
     def state_dict(self) -> dict[str, Any]:
         """Adds the stored logits and the controller to the buffer's state."""
         state = super().state_dict()

@@ -10,8 +10,15 @@ from typing import Any
 from evergraph.experiments.catalog import EXPERIMENTS
 from evergraph.experiments.config import load_mapping
 from evergraph.experiments.files import make_folder, read_json, write_atomic, write_json
+from evergraph.experiments.frontier import points_of
 from evergraph.experiments.paper import paper_numbers
-from evergraph.report.experiment_figures import draw_embedding, draw_outcome, save_figure
+from evergraph.report.experiment_figures import (
+    FORMATS,
+    draw_embedding,
+    draw_outcome,
+    save_figure,
+)
+from evergraph.report.frontier_figure import frontier_figure
 from evergraph.report.outcomes import (
     Outcome,
     latex,
@@ -51,6 +58,10 @@ def write_experiment(outcome: Outcome, folder: Path, plane: Mapping[str, Any] | 
     write_atomic(folder / f"{name}.md", outcome_markdown(outcome).encode())
     tables = "\n".join(latex(sheet) for sheet in outcome_sheets(outcome))
     write_atomic(folder / f"{name}.tex", tables.encode())
+    if outcome["figure"]["kind"] == "frontier":
+        for kind, picture in frontier_figure(points_of(outcome), FORMATS).items():
+            write_atomic(folder / f"{name}.{kind}", picture)
+        return
     figure = draw_outcome(outcome)
     if plane is not None:
         write_json(folder / f"{name}-points.json", plane)

@@ -17,6 +17,7 @@ from evergraph.experiments.catalog import (
     diversity,
     diversity_effect,
     embedding,
+    frontier,
     homophily_forgetting,
     homophily_structure,
     homophily_variants,
@@ -60,6 +61,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         embedding,
         datasets,
         hyperparameters,
+        frontier,
     )
 }
 

@@ -1,0 +1,270 @@
+"""ContinualNodeClassifier: a node classifier for a graph that keeps growing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from evergraph.errors import InputError
+from evergraph.estimator.adapters import from_object
+from evergraph.estimator.change import Change, make_change
+from evergraph.estimator.config import make_config
+from evergraph.estimator.diagnosis import diagnose
+from evergraph.estimator.folder import StateFolder
+from evergraph.estimator.inputs import read_ids, read_labels
+from evergraph.estimator.state import State
+from evergraph.estimator.step import OnEvent, advance
+from evergraph.experiments.environment import pick_device
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Classifies the nodes of a growing graph and keeps what it learned.
+
+    Feed it batches as they come: new nodes, new edges, some labels, sometimes new classes.
+    Labels that were learned are not kept beyond the method's buffer. A call either happens
+    wholly or, if it raises, not at all.
+
+    Args:
+        method: A registered method, see ``evergraph methods``.
+        buffer_size: The most nodes the method keeps; None leaves it to the method.
+        seed: Source of all randomness.
+        validation_fraction: Share of each class's new labels that is never learned and judges
+            instead; 0 holds nothing out.
+        settings: Further settings: of the method, the training (``epochs``, ``lr``, …) and the
+            network (``channels``, ``dropout``, …).
+        preset: A dataset whose published settings apply where ``settings`` are silent.
+        device: ``auto``, ``cpu`` or ``cuda``.
+
+    Attributes:
+        classes_: Class names in order of arrival, sorted within a batch.
+        history_: What every change did, with the accuracy on held-out nodes.
+        feature_names_in_: Names of the features, if a frame brought them.
+    """
+
+    def __init__(
+        self,
+        method: str = "dslr",
+        *,
+        buffer_size: int | None = None,
+        seed: int = 0,
+        validation_fraction: float = 0.1,
+        settings: dict[str, Any] | None = None,
+        preset: str | None = None,
+        device: str = "auto",
+    ) -> None:
+        self.method = method
+        self.buffer_size = buffer_size
+        self.seed = seed
+        self.validation_fraction = validation_fraction
+        self.settings = settings
+        self.preset = preset
+        self.device = device
+
+    def learn(
+        self,
+        ids: Any,
+        x: Any = None,
+        edges: Any = None,
+        labels: Any = None,
+        *,
+        on_event: OnEvent | None = None,
+    ) -> Self:
+        """Takes new nodes and edges in and learns from the labels.
+
+        Args:
+            ids: Names of new nodes, text or whole numbers; or a PyG ``Data`` or a NetworkX graph
+                that brings everything, of which what is known already is skipped.
+            x: Features, a row per id.
+            edges: Pairs of ids, of new and known nodes alike.
+            labels: A class name or None per id; or a mapping of ids, new or known, to names.
+            on_event: Called with what happens during training.
+        """
+        brought = from_object(ids, x, edges, labels, known=self._now().graph.rows)
+        change = make_change("learn", columns=self._now().columns, **brought)
+        return self._apply(change, on_event)
+
+    def update(self, ids: Any, x: Any = None, labels: Any = None) -> Self:
+        """Gives known nodes new features, late labels or both.
+
+        Args:
+            ids: Names of known nodes.
+            x: Their features from now on; None leaves them.
+            labels: Their class names, None where there is still none.
+        """
+        names = read_ids(ids)
+        late = read_labels(labels, names)
+        change = make_change(
+            "update", columns=self._now().columns, updated=names, updated_x=x, labels=late
+        )
+        self._now().graph.find(names, "ids")
+        return self._apply(change)
+
+    def remove(self, ids: Any = None, edges: Any = None) -> Self:
+        """Removes nodes with all that is kept of them, or single edges."""
+        change = make_change("remove", columns=None, removed=ids, removed_edges=edges)
+        return self._apply(change)
+
+    def fit(self, ids: Any, x: Any = None, edges: Any = None, labels: Any = None) -> Self:
+        """Forgets everything and learns a first batch, with the parameters as they are now."""
+        fresh = State.initial(make_config(self._given()))
+        brought = from_object(ids, x, edges, labels, known={})
+        change = make_change("learn", columns=None, **brought)
+        self._state: State = advance(fresh, change, pick_device(self.device))
+        self._saved: tuple[Path, int] | None = None
+        return self
+
+    def partial_fit(
+        self, ids: Any, x: Any = None, edges: Any = None, labels: Any = None, classes: Any = None
+    ) -> Self:
+        """Learns a further batch, as :meth:`learn` does.
+
+        Args:
+            ids: As in :meth:`learn`.
+            x: As in :meth:`learn`.
+            edges: As in :meth:`learn`.
+            labels: As in :meth:`learn`.
+            classes: All class names that may come, if you want others to be refused; classes
+                need not be known beforehand.
+        """
+        if classes is not None and labels is not None:
+            allowed = set(read_ids(classes, "classes"))
+            given = labels.values() if isinstance(labels, dict) else labels
+            found = read_labels(list(given), list(range(len(given))))
+            odd = [name for name in found.values() if name not in allowed]
+            if odd:
+                raise InputError(
+                    f"Expected 'labels' among 'classes' (got {odd[0]!r}); add it to 'classes'."
+                )
+        return self.learn(ids, x, edges, labels)
+
+    def predict(self, ids: Any = None) -> Array:
+        """Returns the most likely class name of each node, all nodes by default, ``[m]``."""
+        names: Array = self.classes_[self._logits(ids).argmax(dim=1).numpy()]
+        return names
+
+    def predict_proba(self, ids: Any = None) -> Array:
+        """Returns probabilities over :attr:`classes_`, ``[m, k]``."""
+        proba: Array = torch.softmax(self._logits(ids).double(), dim=1).numpy()
+        return proba
+
+    def score(self, ids: Any, labels: Any, sample_weight: Any = None) -> float:
+        """Returns the share of correct predictions, as scikit-learn's classifiers do."""
+        names = read_ids(ids)
+        truth = read_labels(labels, names)
+        if len(truth) < len(set(names)):
+            raise InputError(
+                f"Expected 'labels' for each of {len(names)} ids (got {len(truth)}); leave out "
+                "nodes without a label."
+            )
+        right = self.predict(names) == np.array([truth[name] for name in names])
+        return float(np.average(right, weights=sample_weight))
+
+    def diagnose(self) -> dict[str, Any]:
+        """Describes classes, buffer, memory and held-out accuracy, with warnings."""
+        return diagnose(self._now(), self._place())
+
+    @property
+    def classes_(self) -> Array:
+        """Class names in order of arrival, ``[k]``."""
+        return np.array(self._learned().classes)
+
+    @property
+    def history_(self) -> list[dict[str, Any]]:
+        """What every change did, first to last."""
+        return [entry.model_dump() for entry in self._now().history]
+
+    @property
+    def feature_names_in_(self) -> Array:
+        """Names of the features, if a frame brought them."""
+        columns = self._now().columns
+        if columns is None:
+            raise AttributeError("the features have no names")
+        return np.array(columns, dtype=object)
+
+    @property
+    def ids_(self) -> list[Any]:
+        """Names of all nodes, in order of arrival."""
+        return list(self._now().graph.ids)
+
+    def save(self, folder: str | Path) -> Self:
+        """Writes the present state as the folder's next generation.
+
+        A folder that has changed since this object was loaded or saved there is left alone.
+        """
+        place = StateFolder(Path(folder))
+        with place.writing():
+            there, here = place.generation(), self._saved_in(place)
+            if there != here:
+                raise InputError(
+                    f"Expected '{folder}' at generation {here}, where this estimator comes from "
+                    f"(got {there}); load it again or save elsewhere."
+                )
+            following = 0 if there is None else there + 1
+            place.commit(self._now(), following)
+        self._saved = (place.path.resolve(), following)
+        return self
+
+    @classmethod
+    def load(
+        cls, folder: str | Path, *, generation: int | None = None, device: str = "auto"
+    ) -> ContinualNodeClassifier:
+        """Reads a state, its current generation by default; nothing in it is executed."""
+        place = StateFolder(Path(folder))
+        state, number = place.load(generation)
+        given = state.config.parameters
+        loaded = cls(
+            given.method,
+            buffer_size=given.buffer_size,
+            seed=given.seed,
+            validation_fraction=given.validation_fraction,
+            settings=dict(given.settings) or None,
+            preset=given.preset,
+            device=device,
+        )
+        loaded._state = state
+        loaded._saved = (place.path.resolve(), number)
+        return loaded
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return bool(self._now().classes)
+
+    def _given(self) -> dict[str, Any]:
+        given = self.get_params(deep=False)
+        del given["device"]
+        return {**given, "settings": given["settings"] or {}}
+
+    def _now(self) -> State:
+        """Returns the state, making the first one when there is none."""
+        if getattr(self, "_state", None) is None:
+            self._state = State.initial(make_config(self._given()))
+        return self._state
+
+    def _learned(self) -> State:
+        state = self._now()
+        if not state.classes:
+            raise InputError(
+                "Expected a classifier that has learned labels (got none so far); call learn first."
+            )
+        return state
+
+    def _apply(self, change: Change, on_event: OnEvent | None = None) -> Self:
+        self._state = advance(self._now(), change, self._place(), on_event)
+        return self
+
+    def _logits(self, ids: Any) -> torch.Tensor:
+        state = self._learned()
+        logits = state.logits(self._place())
+        return logits if ids is None else logits[state.graph.find(read_ids(ids), "ids")]
+
+    def _place(self) -> torch.device:
+        return pick_device(self.device)
+
+    def _saved_in(self, place: StateFolder) -> int | None:
+        saved: tuple[Path, int] | None = getattr(self, "_saved", None)
+        return saved[1] if saved is not None and saved[0] == place.path.resolve() else None

@@ -1,0 +1,98 @@
+"""EstimatorConfig: everything that determines what an estimator makes of its changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from evergraph.errors import InputError, unknown_name
+from evergraph.experiments.config import Variant, resolve, settable_keys
+from evergraph.experiments.presets import PRESETS
+from evergraph.methods import TrainConfig, method_class
+from evergraph.nn import ModelConfig
+from evergraph.stream import Protocol
+from evergraph.train import check_backbone
+from evergraph.validation import Config, parse
+
+SCHEMA_VERSION = 1
+
+
+class Parameters(Config):
+    """What a user gives to the constructor, kept to be given back.
+
+    Attributes:
+        method: Registered name of the method.
+        buffer_size: |B|, the most nodes kept; None leaves it to the method.
+        seed: Source of all randomness.
+        validation_fraction: Share of each class's labelled nodes that only judges.
+        settings: Further settings of the method, the training and the network.
+        preset: A dataset whose published settings apply where ``settings`` are silent.
+    """
+
+    method: str = "dslr"
+    buffer_size: int | None = Field(default=None, ge=1)
+    seed: int = Field(default=0, ge=0)
+    validation_fraction: float = Field(default=0.1, ge=0, le=0.5)
+    settings: dict[str, Any] = Field(default_factory=dict)
+    preset: str | None = None
+
+
+class EstimatorConfig(Config):
+    """The complete settings, as written into a state.
+
+    Attributes:
+        schema_version: Version of the state's format.
+        parameters: What the user gave.
+        settings: The method's own settings, complete.
+        training: Gradient descent.
+        model: The network.
+    """
+
+    schema_version: int = Field(default=SCHEMA_VERSION, ge=SCHEMA_VERSION, le=SCHEMA_VERSION)
+    parameters: Parameters
+    settings: dict[str, Any]
+    training: TrainConfig
+    model: ModelConfig
+
+
+def make_config(given: Mapping[str, Any]) -> EstimatorConfig:
+    """Completes what a user gave with the preset's and the method's defaults."""
+    parameters = parse(Parameters, given)
+    options = dict(parameters.settings)
+    cls = method_class(parameters.method)
+    known = settable_keys(parameters.method) - set(Protocol.model_fields)
+    if parameters.buffer_size is not None:
+        if "buffer_size" not in known:
+            raise InputError(
+                f"Expected no 'buffer_size' for method '{parameters.method}', which keeps no nodes "
+                f"(got {parameters.buffer_size}); leave it out."
+            )
+        options["buffer_size"] = parameters.buffer_size
+    for key in options:
+        if key not in known:
+            raise unknown_name(f"setting of method '{parameters.method}'", key, known)
+    if parameters.preset is not None and parameters.preset not in PRESETS:
+        raise unknown_name("preset", parameters.preset, PRESETS)
+    name = parameters.preset or "estimator"
+    resolved = resolve(
+        Variant(name=name, label=name),
+        Variant(name=parameters.method, options=options, label=parameters.method),
+        parameters.seed,
+    )
+    config = EstimatorConfig(
+        parameters=parameters,
+        settings=resolved.settings,
+        training=resolved.training,
+        model=resolved.model,
+    )
+    check_backbone(cls, config.model)
+    return config
+
+
+def read_config(content: Mapping[str, Any]) -> EstimatorConfig:
+    """Checks a state's settings; wrong ones raise :class:`InputError`."""
+    config = parse(EstimatorConfig, content)
+    parse(method_class(config.parameters.method).Config, config.settings)
+    return config

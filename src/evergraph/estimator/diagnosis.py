@@ -1,0 +1,88 @@
+"""Diagnosis: what an estimator is made of and what deserves attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from evergraph.estimator.growing import Id
+from evergraph.estimator.state import State
+
+#: Points that a class may lose on held-out nodes before a warning.
+ALARM = 10.0
+
+
+def diagnose(state: State, device: torch.device) -> dict[str, Any]:
+    """Describes classes, buffer, memory and held-out accuracy, with warnings in sentences."""
+    graph, buffer = state.graph, state.learner.method.buffer
+    judged = state.evaluator.judge(state.logits(device), len(state.classes))
+    kept = {label: nodes.cpu() for label, nodes in buffer.picks.items()} if buffer else {}
+    best = _best(state)
+    classes = [
+        {
+            "name": name,
+            "buffer": kept[label].numel() if label in kept else 0,
+            "held_out": int((state.evaluator.held_out.labels == label).sum()),
+            "accuracy": judged.by_class[label],
+            "best_accuracy": best[label],
+        }
+        for label, name in enumerate(state.classes)
+    ]
+    nodes = torch.cat(list(kept.values())) if kept else torch.empty(0, dtype=torch.int64)
+    degree = graph.adjacency.degree
+    return {
+        "method": state.config.parameters.method,
+        "changes": len(state.history),
+        "nodes": graph.num_nodes,
+        "edges": graph.adjacency.num_edges // 2,
+        "isolated_nodes": int((degree == 0).sum()),
+        "learned_labels": int(state.evaluator.shown.sum()),
+        "held_out": state.evaluator.held_out.nodes.numel(),
+        "accuracy": judged.accuracy,
+        "classes": classes,
+        "buffer": {
+            "size": buffer.size if buffer is not None else 0,
+            "nodes": nodes.numel(),
+            "isolated": int((degree[nodes] == 0).sum()),
+            "mean_degree": float(degree[nodes].float().mean()) if nodes.numel() else None,
+        },
+        "edited_edges": {
+            "added": state.edits.added.shape[1],
+            "deleted": state.edits.deleted.shape[1],
+        },
+        "memory_bytes": state.learner.method.memory_bytes(),
+        "warnings": _warnings(state, classes, int((degree[nodes] == 0).sum())),
+    }
+
+
+def _best(state: State) -> list[float | None]:
+    """Finds the best held-out accuracy that each class ever had."""
+    best: list[float | None] = [None] * len(state.classes)
+    for entry in state.history:
+        for label, value in enumerate(entry.class_accuracy[: len(best)]):
+            known = best[label]
+            if value is not None and (known is None or value > known):
+                best[label] = value
+    return best
+
+
+def _warnings(state: State, classes: list[dict[str, Any]], isolated: int) -> list[str]:
+    found = []
+    has_buffer = state.learner.method.buffer is not None
+    for entry in classes:
+        name: Id = entry["name"]
+        if has_buffer and entry["buffer"] == 0:
+            found.append(f"Class {name!r} has no node in the buffer: it will be forgotten.")
+        if entry["held_out"] == 0:
+            found.append(f"Class {name!r} has no held-out node: its accuracy is unknown.")
+        elif entry["accuracy"] is not None and entry["best_accuracy"] - entry["accuracy"] > ALARM:
+            found.append(
+                f"Class {name!r} fell from {entry['best_accuracy']:.1f} % to "
+                f"{entry['accuracy']:.1f} % on held-out nodes: more labels or a larger buffer help."
+            )
+    if isolated:
+        found.append(f"{isolated} nodes of the buffer have no neighbour.")
+    if state.graph.num_nodes and not state.classes:
+        found.append("No label has been learned yet: there is nothing to predict.")
+    return found

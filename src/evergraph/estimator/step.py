@@ -1,0 +1,226 @@
+"""One step of an estimator: from a state and a change to the next state, or nothing at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+
+from evergraph.errors import InputError
+from evergraph.estimator.change import Change, check_nodes, rows_of
+from evergraph.estimator.evaluator import draw_share, join
+from evergraph.estimator.growing import Edits, Id
+from evergraph.estimator.state import Entry, State, copy_learner
+from evergraph.events import Event, TaskStarted
+from evergraph.experiments.config import NEEDED_VALIDATION
+from evergraph.experiments.environment import denormals_flushed
+from evergraph.rng import make_generator
+from evergraph.stream import GraphView, LabelledNodes
+from evergraph.train import Learner, check_needs, learn_task, make_context, plan_size
+
+OnEvent = Callable[[Event], None]
+
+
+class Prepared(NamedTuple):
+    """A change that is known to be right: the state with its graph, and what is to be learned."""
+
+    state: State
+    trained: LabelledNodes
+
+
+def advance(
+    state: State, change: Change, device: torch.device, on_event: OnEvent | None = None
+) -> State:
+    """Applies a change and learns from its labels; the given state is left as it was."""
+    return complete(state, change, prepare(state, change), device, on_event)
+
+
+def prepare(state: State, change: Change) -> Prepared:
+    """Does all of a change but the learning; raises if anything is wrong with it."""
+    check_nodes(state.graph, change)
+    classes = _classes(state, change)
+    learner = copy_learner(state.learner, state.config, torch.device("cpu"))
+    check_buffer(learner, len(classes))
+    following = _change_graph(replace(state, learner=learner, classes=classes), change)
+    return Prepared(*_admit(following, change, len(state.classes)))
+
+
+def complete(
+    state: State,
+    change: Change,
+    prepared: Prepared,
+    device: torch.device,
+    on_event: OnEvent | None = None,
+) -> State:
+    """Learns what is prepared and judges the outcome; returns the state after the change."""
+    following, trained = prepared
+    classes, report = following.classes, dict[str, Any]()
+    with denormals_flushed():
+        if trained.nodes.numel():
+            known = len(state.classes)
+            following, report = _learn(following, trained, known, device, on_event)
+        judged = following.evaluator.judge(following.logits(device), len(classes))
+    entry = Entry(
+        step=len(state.history),
+        kind=change.kind,
+        num_nodes=following.graph.num_nodes,
+        num_edges=following.graph.adjacency.num_edges // 2,
+        new_nodes=len(change.ids),
+        removed_nodes=len(change.removed),
+        new_classes=[str(name) for name in classes[len(state.classes) :]],
+        trained_on=trained.nodes.numel(),
+        held_out=following.evaluator.held_out.nodes.numel(),
+        accuracy=judged.accuracy,
+        class_accuracy=judged.by_class,
+        memory_bytes=following.learner.method.memory_bytes(),
+        report=report,
+    )
+    finished = replace(following, history=(*state.history, entry))
+    finished.adopt(following)
+    return finished
+
+
+def check_buffer(learner: Learner, num_classes: int) -> None:
+    """Refuses more classes than the buffer can hold a node of."""
+    buffer = learner.method.buffer
+    if buffer is not None and num_classes > buffer.size:
+        raise InputError(
+            f"Expected 'buffer_size' of at least {num_classes}, one node for each class (got "
+            f"{buffer.size}); begin with a larger buffer."
+        )
+
+
+def _classes(state: State, change: Change) -> tuple[Id, ...]:
+    """Lists the classes once the change has come: known ones first, new ones sorted."""
+    known = set(state.classes)
+    new: list[Any] = sorted(
+        {name for name in change.labels.values() if name not in known}, key=_key
+    )
+    if state.classes and new and type(new[0]) is not type(state.classes[0]):
+        raise InputError(
+            f"Expected 'labels' of the kind of the known classes, such as {state.classes[0]!r} "
+            f"(got {new[0]!r}); convert them."
+        )
+    return (*state.classes, *new)
+
+
+def _key(name: Id) -> tuple[str, int]:
+    return (name, 0) if isinstance(name, str) else ("", name)
+
+
+def _change_graph(state: State, change: Change) -> State:
+    """Removes, renews and adds nodes and edges; kept nodes and held-out ones follow."""
+    graph, edits, method = state.graph, state.edits, state.learner.method
+    evaluator, granted = state.evaluator, state.granted
+    graph = graph.without_edges(rows_of(graph, change.removed_edges, "edges"))
+    if change.removed:
+        graph, new_rows = graph.without_nodes(graph.find(change.removed, "ids"))
+        if method.buffer is not None:
+            method.trim(new_rows[method.buffer.nodes.cpu()] >= 0)
+        method.renumber(new_rows)
+        edits, evaluator = edits.renumbered(new_rows), evaluator.renumbered(new_rows)
+        nodes = new_rows[granted.nodes]
+        granted = LabelledNodes(nodes, granted.labels).take(nodes >= 0)
+    if change.updated_x is not None:
+        graph = graph.with_features(graph.find(change.updated, "ids"), change.updated_x)
+    if change.x is not None:
+        graph = graph.with_nodes(change.ids, change.x)
+    graph = graph.with_edges(rows_of(graph, change.edges, "edges"))
+    return replace(
+        state,
+        graph=graph,
+        edits=edits,
+        shown=edits.apply(graph.adjacency),
+        evaluator=evaluator.grown(graph.num_nodes),
+        granted=granted,
+        columns=change.columns or state.columns,
+    )
+
+
+def _admit(state: State, change: Change, num_known: int) -> tuple[State, LabelledNodes]:
+    """Splits new labels into those that judge and those that are learned."""
+    number = {name: label for label, name in enumerate(state.classes)}
+    nodes = state.graph.find(list(change.labels), "labels")
+    labels = torch.tensor([number[name] for name in change.labels.values()], dtype=torch.int64)
+    given = join([LabelledNodes(nodes, labels)])
+    _drop_contradicted(state.learner, given)
+    granted = state.granted.take(~torch.isin(state.granted.nodes, given.nodes))
+    fraction, seed = state.config.parameters.validation_fraction, state.config.parameters.seed
+    generator = make_generator(seed, "held out", len(state.history))
+    evaluator, trained = state.evaluator.admit(given, num_known, fraction, generator)
+    return replace(state, evaluator=evaluator, granted=granted), trained
+
+
+def _drop_contradicted(learner: Learner, given: LabelledNodes) -> None:
+    """Lets the method forget kept nodes whose label turns out to be another one."""
+    buffer = learner.method.buffer
+    if buffer is None or not len(buffer) or not given.nodes.numel():
+        return
+    kept = LabelledNodes(buffer.nodes.cpu(), buffer.labels.cpu())
+    at = torch.searchsorted(given.nodes, kept.nodes).clamp(max=given.nodes.numel() - 1)
+    named = given.nodes[at] == kept.nodes
+    learner.method.trim(~(named & (given.labels[at] != kept.labels)))
+
+
+def _learn(
+    state: State,
+    trained: LabelledNodes,
+    num_old_classes: int,
+    device: torch.device,
+    on_event: OnEvent | None,
+) -> tuple[State, dict[str, Any]]:
+    """Shows the method a view of the present graph and the new labels."""
+    config, graph = state.config, state.graph
+    learner = copy_learner(state.learner, config, device)
+    needs = check_needs(learner.method)
+    grants = {}
+    if "old_labels" in needs:
+        grants["old_labels"] = state.granted
+    if "validation" in needs:
+        # Not the evaluator's nodes: what a method chooses by cannot judge it.
+        generator = make_generator(config.parameters.seed, "granted", learner.next_task)
+        granted = draw_share(trained, trained.labels, NEEDED_VALIDATION, generator)
+        grants["validation"] = granted
+        trained = trained.take(~torch.isin(trained.nodes, granted.nodes))
+    view = GraphView(
+        task=learner.next_task,
+        features=graph.features,
+        adjacency=graph.adjacency,
+        train_nodes=trained.nodes,
+        train_labels=trained.labels,
+        num_classes=len(state.classes),
+        new_classes=tuple(range(num_old_classes, len(state.classes))),
+        grants=grants,
+    ).to(device)
+    edges = graph.adjacency.num_edges
+    sizes = (graph.num_nodes, edges, graph.features)
+    plan = plan_size(
+        *sizes,
+        model=config.model,
+        training=config.training,
+        device=device,
+        channels=learner.method.most_channels(config.model.channels, learner.next_task + 1),
+        plain=bool(needs & {"attention", "double_backward"}),
+    )
+    seed = config.parameters.seed
+    ctx = make_context(learner, view, config.model, config.training, plan, seed=seed)
+    if on_event is not None:
+        task = learner.next_task
+        on_event(
+            TaskStarted(
+                task, task + 1, view.num_nodes, edges // 2, view.new_classes, plan.mode, plan.reason
+            )
+        )
+    for event in learn_task(learner, ctx):
+        if on_event is not None:
+            on_event(event)
+    report = learner.method.report()
+    settled = copy_learner(learner, config, torch.device("cpu"))
+    granted = join([state.granted, trained]) if "old_labels" in needs else state.granted
+    state = replace(state, learner=settled, granted=granted)
+    if ctx.adjacency is view.adjacency:
+        return replace(state, edits=Edits(), shown=graph.adjacency), report
+    shown = ctx.adjacency.to("cpu")
+    return replace(state, edits=Edits.between(graph.adjacency, shown), shown=shown), report

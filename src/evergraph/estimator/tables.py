@@ -1,0 +1,289 @@
+"""Tables: CSV and Parquet files of nodes, edges and labels, from anyone, checked before use.
+
+Rows in errors are counted from 1, a header not included. pyarrow reads and writes (the extra
+``tables``); what a file declares is compared with its size before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evergraph.errors import InputError
+from evergraph.estimator.growing import Id
+from evergraph.estimator.inputs import MAX_ID_LENGTH
+from evergraph.experiments.files import read_regular, write_atomic
+
+#: A wider table is a mistake, or an attempt to exhaust the memory by a long header.
+MAX_COLUMNS = 20_000
+#: Rows and cells that a Parquet file may declare, beside a multiple of its size.
+FREE_ROWS, ROWS_PER_BYTE = 100_000, 16
+FREE_CELLS, CELLS_PER_BYTE = 4_000_000, 200
+FREE_BYTES = 64_000_000
+#: How much of a list of ids is looked at as one line.
+MAX_LINE = 4 * MAX_ID_LENGTH
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A file's columns by name, as pyarrow's arrays."""
+
+    path: Path
+    columns: dict[str, Any]
+    num_rows: int
+
+    def texts(self, name: str, *, gaps: bool = False) -> list[str | None]:
+        """Returns a column as text; missing entries are None, or an error unless ``gaps``."""
+        column = self._column(name)
+        arrow = _arrow()
+        kind = column.type
+        if arrow.types.is_dictionary(kind):
+            kind = kind.value_type
+        if not (arrow.types.is_integer(kind) or _is_text(arrow, kind) or arrow.types.is_null(kind)):
+            raise InputError(
+                f"Expected column '{name}' of '{self.path}' as text or whole numbers (got {kind}); "
+                "convert it."
+            )
+        values = [_text(value) for value in _values(column)]
+        for row, value in enumerate(values, 1):
+            if value is None and not gaps:
+                raise self.wrong(name, row, "a value", "none")
+            if value is not None and len(value) > MAX_ID_LENGTH:
+                raise self.wrong(name, row, f"at most {MAX_ID_LENGTH} characters", f"{value[:40]}…")
+        return values
+
+    def ids(self, name: str = "id", *, unique: bool = True) -> list[Id]:
+        """Returns a column of names of nodes, each once if ``unique``."""
+        ids: list[Id] = [str(value) for value in self.texts(name)]
+        if unique and len(set(ids)) < len(ids):
+            seen: set[Id] = set()
+            for row, value in enumerate(ids, 1):
+                if value in seen:
+                    raise self.wrong(name, row, "every id once", f"{value!r} again")
+                seen.add(value)
+        return ids
+
+    def numbers(self, names: Sequence[str]) -> Array:
+        """Returns columns as one matrix, ``[n, d]`` float32; every entry must be finite."""
+        arrow = _arrow()
+        out = np.empty((self.num_rows, len(names)), dtype=np.float32)
+        for at, name in enumerate(names):
+            column = self._column(name)
+            kind = column.type
+            if not (arrow.types.is_floating(kind) or arrow.types.is_integer(kind)):
+                if not arrow.types.is_boolean(kind):
+                    raise self._no_number(name, column)
+                column = column.cast(arrow.int8())
+            values = column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+            with np.errstate(over="ignore"):
+                out[:, at] = values
+            bad = np.flatnonzero(~np.isfinite(out[:, at]))
+            if bad.size:
+                got = "none" if np.isnan(values[bad[0]]) else f"{values[bad[0]]}"
+                raise self.wrong(name, int(bad[0]) + 1, "a finite number", got)
+        return out
+
+    def wrong(self, name: str, row: int, expected: str, got: str) -> InputError:
+        """Builds the error for one entry."""
+        return InputError(
+            f"Expected {expected} in column '{name}' of '{self.path}' (got {got} in row {row}); "
+            "correct the row."
+        )
+
+    def _column(self, name: str) -> Any:
+        if name not in self.columns:
+            raise InputError(
+                f"Expected a column '{name}' in '{self.path}' (got {_listing(self.columns)}); "
+                "rename or add it."
+            )
+        return self.columns[name]
+
+    def _no_number(self, name: str, column: Any) -> InputError:
+        """Finds the first entry that is no number."""
+        for row, value in enumerate(_values(column), 1):
+            try:
+                float(value)
+            except (TypeError, ValueError):
+                got = "none" if value in {None, ""} else repr(str(value)[:40])
+                return self.wrong(name, row, "a number", got)
+        return InputError(
+            f"Expected column '{name}' of '{self.path}' to hold numbers (got {column.type}); "
+            "convert it."
+        )
+
+
+def read_table(path: Path) -> Table:
+    """Reads a ``.csv`` or ``.parquet`` file; ``.txt`` is a list of ids, one per line."""
+    if path.suffix not in {".csv", ".parquet", ".txt"}:
+        raise InputError(
+            f"Expected a .csv, .parquet or .txt file (got '{path}'); convert or rename it."
+        )
+    try:
+        content = read_regular(path)
+    except OSError as error:
+        raise InputError(
+            f"Expected to read '{path}' (got: {error.strerror}); check the path."
+        ) from None
+    _arrow()  # says so if it is not there
+    if path.suffix == ".txt":
+        return _read_lines(path, content)
+    try:
+        found = _read_csv(content) if path.suffix == ".csv" else _read_parquet(content)
+        found.validate(full=True)  # text that is none, and words that are not in a dictionary
+        names = found.column_names
+        columns = {name: found.column(at).combine_chunks() for at, name in enumerate(names)}
+    except InputError as error:
+        raise InputError(f"In '{path}': {error}") from None
+    except Exception as error:  # pyarrow raises many kinds on damaged bytes
+        raise InputError(
+            f"Expected '{path}' to be a {path.suffix[1:]} file (got {_brief(error)}); correct or "
+            "make it again."
+        ) from None
+    if len(columns) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(
+            f"Expected columns of '{path}' with different names (got '{twice}' twice); rename one."
+        )
+    return Table(path, columns, found.num_rows)
+
+
+def write_table(path: Path, columns: dict[str, Any]) -> None:
+    """Writes columns as CSV or Parquet, by the name of the file, in one step."""
+    arrow = _arrow()
+    table, sink = arrow.table(columns), arrow.BufferOutputStream()
+    if path.suffix == ".csv":
+        from pyarrow import csv  # noqa: PLC0415 - an extra
+
+        csv.write_csv(table, sink)
+    elif path.suffix == ".parquet":
+        from pyarrow import parquet  # noqa: PLC0415 - an extra
+
+        parquet.write_table(table, sink)
+    else:
+        raise InputError(f"Expected a .csv or .parquet file to write (got '{path}'); rename it.")
+    write_atomic(path, sink.getvalue().to_pybytes())
+
+
+def _read_lines(path: Path, content: bytes) -> Table:
+    try:
+        lines = content.decode().split("\n")
+    except UnicodeDecodeError:
+        raise InputError(f"Expected '{path}' as UTF-8 text (it is not); convert it.") from None
+    ids = [line.strip() for line in lines]
+    while ids and not ids[-1]:
+        ids.pop()
+    for row, (line, name) in enumerate(zip(lines, ids, strict=False), 1):
+        if not name or len(line) > MAX_LINE:
+            got = "nothing" if not name else f"{len(line)} characters"
+            raise InputError(
+                f"Expected one id per line in '{path}' (got {got} in row {row}); correct the row."
+            )
+    return Table(path, {"id": _arrow().array(ids, type=_arrow().string())}, len(ids))
+
+
+def _read_csv(content: bytes) -> Any:
+    from pyarrow import csv  # noqa: PLC0415 - an extra
+
+    header = content[:1_000_000].split(b"\n", 1)[0]
+    if header.count(b",") >= MAX_COLUMNS:
+        raise InputError(
+            f"Expected at most {MAX_COLUMNS} columns (got {header.count(b',') + 1}); use Parquet "
+            "with fewer, or the library with sparse features."
+        )
+    text = _arrow().string()
+    return csv.read_csv(
+        _arrow().BufferReader(content),
+        read_options=csv.ReadOptions(use_threads=False),
+        convert_options=csv.ConvertOptions(
+            column_types=dict.fromkeys(("id", "label", "source", "target"), text),
+            strings_can_be_null=False,
+        ),
+    )
+
+
+def _read_parquet(content: bytes) -> Any:
+    from pyarrow import parquet  # noqa: PLC0415 - an extra
+
+    arrow = _arrow()
+    schema = parquet.read_schema(arrow.BufferReader(content))
+    if len(schema) > MAX_COLUMNS:
+        raise InputError(f"Expected at most {MAX_COLUMNS} columns (got {len(schema)}); drop some.")
+    for field in schema:
+        if arrow.types.is_nested(field.type):
+            raise InputError(
+                f"Expected plain columns (got '{field.name}' of {field.type}); spread it over "
+                "columns."
+            )
+    # Repeated text stays one text: as many copies as there are rows could fill the memory.
+    texts = [field.name for field in schema if _is_text(arrow, field.type)]
+    file = parquet.ParquetFile(arrow.BufferReader(content), read_dictionary=texts, pre_buffer=False)
+    about = file.metadata
+    cells = about.num_rows * max(about.num_columns, 1)
+    rows = max(FREE_ROWS, ROWS_PER_BYTE * len(content))
+    if not 0 <= about.num_rows <= rows or cells > FREE_CELLS + CELLS_PER_BYTE * len(content):
+        raise InputError(
+            f"Expected rows that {len(content)} bytes can hold (got {about.num_rows} of "
+            f"{about.num_columns} columns declared); the file is damaged."
+        )
+    # Not by column: pyarrow ends the process on some that are damaged.
+    unpacked = sum(about.row_group(at).total_byte_size for at in range(about.num_row_groups))
+    if unpacked > FREE_BYTES + CELLS_PER_BYTE * len(content):
+        raise InputError(
+            f"Expected at most {CELLS_PER_BYTE} times the size of the file when unpacked (got "
+            f"{unpacked} bytes); store it without such compression."
+        )
+    return file.read(use_threads=False)
+
+
+def _values(column: Any) -> list[Any]:
+    """Returns a column as Python values; equal texts of a dictionary are one object."""
+    if not _arrow().types.is_dictionary(column.type):
+        values: list[Any] = column.to_pylist()
+        return values
+    words = column.dictionary.to_pylist()
+    return [None if at is None else words[at] for at in column.indices.to_pylist()]
+
+
+def _text(value: Any) -> str | None:
+    """Reads one entry as text; nothing is left of an empty one."""
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    return None if value is None or value == "" else str(value)
+
+
+def _is_text(arrow: Any, kind: Any) -> bool:
+    types = arrow.types
+    return bool(
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or (types.is_dictionary(kind) and _is_text(arrow, kind.value_type))
+    )
+
+
+def _arrow() -> Any:
+    try:
+        import pyarrow  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise InputError(
+            "Expected pyarrow to read and write tables (got none); install evergraph[tables]."
+        ) from None
+    return pyarrow
+
+
+def _brief(error: Exception) -> str:
+    """Keeps the first line of a message; pyarrow counts the header as a row, we do not."""
+    text = " ".join(str(error).split())[:160] or type(error).__name__
+    return re.sub(r"Row #(\d+)", lambda found: f"row {int(found[1]) - 1}", text).rstrip(".")
+
+
+def _listing(names: Any) -> str:
+    shown = list(names)
+    return ", ".join(shown[:8]) + (", …" if len(shown) > 8 else "") or "none"

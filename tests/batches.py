@@ -1,0 +1,52 @@
+"""What tests of the estimator share: a stream cut into batches, and small settings."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from evergraph.estimator import ContinualNodeClassifier
+from evergraph.methods import METHODS
+from evergraph.stream import TaskStream
+from evergraph.stream.features import take_rows
+
+SMALL = {"epochs": 3, "channels": 4, "heads": 2}
+
+
+def settings_of(method: str, buffer_size: int = 12) -> dict[str, Any]:
+    """Returns settings that make any method quick."""
+    known = METHODS[method].Config.model_fields
+    wanted = {"buffer_size": buffer_size, "link_epochs": 3, "controller_steps": 2}
+    return {**SMALL, **{key: value for key, value in wanted.items() if key in known}}
+
+
+def quick(method: str = "replay", **parameters: Any) -> ContinualNodeClassifier:
+    """Makes an estimator that learns in no time."""
+    settings = {**settings_of(method), **parameters.pop("settings", {})}
+    return ContinualNodeClassifier(method, settings=settings, device="cpu", **parameters)
+
+
+def batches(stream: TaskStream) -> Iterator[dict[str, Any]]:
+    """Cuts a stream into what an estimator is given: ids are rows, classes are numbers."""
+    first = edge = 0
+    for task in stream.tasks:
+        rows = range(first, task.num_nodes)
+        labels = stream.labels[task.train_nodes].tolist()
+        yield {
+            "ids": list(rows),
+            "x": take_rows(stream.features, stream.original_ids.new_tensor(list(rows))),
+            "edges": stream.edges[:, edge : task.num_edges].T.tolist(),
+            "labels": dict(zip(task.train_nodes.tolist(), labels, strict=True)),
+        }
+        first, edge = task.num_nodes, task.num_edges
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Lists a state's files by checksum, but for what tells the time."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in {"manifest.json", "current.json", "lock"}
+    }

@@ -1,0 +1,125 @@
+"""What other libraries hold: frames, PyG's Data, NetworkX, SciPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import networkx
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from torch_geometric.data import Data
+
+from batches import quick
+from evergraph.errors import InputError
+
+X = np.arange(12, dtype=np.float32).reshape(4, 3)
+IDS, LABELS = ["a", "b", "c", "d"], ["u", "v", "u", None]
+EDGES = [("a", "b"), ("b", "c"), ("c", "d")]
+
+
+def files_of(*arguments: Any, **named: Any) -> dict[str, bytes]:
+    clf = quick(validation_fraction=0, settings={"epochs": 1})
+    return clf.learn(*arguments, **named)._now().to_files()
+
+
+PLAIN = files_of(IDS, X, EDGES, LABELS)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_frames_are_as_good_as_lists(library: str):
+    frames = pytest.importorskip(library)
+    nodes = frames.DataFrame({"id": IDS, **{f"f{at}": X[:, at] for at in range(3)}, "y": LABELS})
+    edges = frames.DataFrame({"s": [a for a, _ in EDGES], "t": [b for _, b in EDGES]})
+    files = files_of(nodes["id"], nodes[["f0", "f1", "f2"]], edges, nodes["y"])
+    assert {k: v for k, v in files.items() if k != "names.json"} == {
+        k: v for k, v in PLAIN.items() if k != "names.json"
+    }
+    assert b'"columns": ["f0", "f1", "f2"]' in files["names.json"]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_frames_are_put_in_the_order_of_the_first(library: str):
+    frames = pytest.importorskip(library)
+    first = frames.DataFrame({"p": [1.0, 2.0], "q": [3.0, 4.0]})
+    clf = quick(settings={"epochs": 1}).learn(["a", "b"], first, labels=["u", "v"])
+    clf.learn(["c"], frames.DataFrame({"q": [6.0], "p": [5.0]}))
+    assert clf._now().graph.features[2].tolist() == [5.0, 6.0]
+    assert clf.feature_names_in_.tolist() == ["p", "q"]
+    with pytest.raises(InputError, match="'q', 'r'"):
+        clf.learn(["d"], frames.DataFrame({"p": [6.0], "r": [5.0]}))
+
+
+def test_missing_labels_of_pandas_count_as_none():
+    pandas = pytest.importorskip("pandas")
+    clf = quick(validation_fraction=0, settings={"epochs": 1})
+    clf.learn(IDS, X, EDGES, pandas.Series([3, None, 1, None]))  # pandas makes them floats
+    assert clf.classes_.tolist() == [1, 3]
+    assert clf.history_[0]["trained_on"] == 2
+
+
+def test_arrays_and_tensors_are_as_good_as_lists():
+    assert files_of(np.array(IDS), torch.from_numpy(X), np.array(EDGES), LABELS) == PLAIN
+    pairs = [(np.str_(a), np.str_(b)) for a, b in EDGES]  # what indexing an array gives
+    assert files_of(list(np.array(IDS)), list(X), pairs, LABELS) == PLAIN
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers():
+    clf = quick(validation_fraction=0, settings={"epochs": 1})
+    clf.learn(list(np.arange(3)), np.eye(3), [(np.int64(0), 1)], list(np.array([5, 6, 5])))
+    assert clf.ids_ == [0, 1, 2]
+    assert clf.classes_.tolist() == [5, 6]
+
+
+def test_sparse_matrices_stay_sparse():
+    x = scipy.sparse.random(4, 9, density=0.3, rng=np.random.default_rng(0), format="coo")
+    clf = quick(validation_fraction=0, settings={"epochs": 1}).learn(IDS, x, EDGES, LABELS)
+    clf.learn(["e"], np.ones((1, 9)), labels=["v"])
+    features = clf._now().graph.features
+    assert not isinstance(features, torch.Tensor)
+    assert np.allclose(features.dense()[:4].numpy(), x.toarray())
+    assert features.dense()[4].tolist() == [1.0] * 9
+
+
+def test_pyg_data_brings_everything():
+    index = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+    data = Data(x=torch.from_numpy(X), edge_index=index, y=torch.tensor([0, 1, 0, -1]))
+    clf = quick(validation_fraction=0, settings={"epochs": 1}).learn(data)
+    assert clf.ids_ == [0, 1, 2, 3]
+    assert clf.history_[0]["num_edges"] == 3
+    assert clf.history_[0]["trained_on"] == 3
+    assert clf.classes_.tolist() == [0, 1]
+    grown = Data(
+        x=torch.zeros(3, 3),
+        edge_index=torch.tensor([[0, 1], [1, 2]]),
+        y=torch.tensor([1, 0, 2]),
+        train_mask=torch.tensor([True, False, True]),
+        n_id=torch.tensor([3, 10, 11]),  # 3 is known: only its edges are new
+    )
+    clf.learn(grown)
+    assert clf.ids_ == [0, 1, 2, 3, 10, 11]
+    assert clf.history_[1]["num_edges"] == 5
+    assert clf.history_[1]["trained_on"] == 1
+    assert clf.classes_.tolist() == [0, 1, 2]
+    assert clf._now().graph.features[3].tolist() == X[3].tolist()
+
+
+def test_networkx_graph_may_be_given_again_as_it_grows():
+    graph = networkx.Graph()
+    for name, x, label in zip(IDS, X, LABELS, strict=True):
+        graph.add_node(name, x=x.tolist(), **({"label": label} if label else {}))
+    graph.add_edges_from(EDGES)
+    clf = quick(validation_fraction=0, settings={"epochs": 1}).learn(graph)
+    assert clf._now().to_files() == PLAIN
+    graph.add_node("e", x=[1.0, 1.0, 1.0], label="w")
+    graph.add_edge("e", "a")
+    clf.learn(graph)
+    assert clf.ids_ == [*IDS, "e"]
+    assert clf.history_[1]["num_edges"] == 4
+    assert clf.history_[1]["trained_on"] == 1
+    graph.add_node("f")
+    with pytest.raises(InputError, match="'x' of node 'f'"):
+        clf.learn(graph)
+    with pytest.raises(InputError, match="no 'x' beside a graph"):
+        clf.learn(graph, x=X)

@@ -1,0 +1,107 @@
+"""Examples, the notebook and the documentation: all of it runs."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evergraph.experiments.config import Variant, resolve
+from evergraph.experiments.runs import execute
+from evergraph.memory import SELECTORS
+from evergraph.methods import METHODS
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
+
+
+@pytest.fixture(autouse=True)
+def registries() -> Iterator[None]:
+    """Gives the registries back as they were: examples add to them."""
+    before = [(registry, dict(registry)) for registry in (SELECTORS, METHODS)]
+    yield
+    for registry, content in before:
+        registry.clear()
+        registry.update(content)  # type: ignore[arg-type]
+
+
+def run(name: str, *words: str, patch: pytest.MonkeyPatch) -> dict[str, Any]:
+    patch.setattr(sys, "argv", [name, *words])
+    return runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+
+
+SAYS = {
+    "growing_citations.py": "year 3: 2708 papers, 7 topics",
+    "rare_fraud.py": "480 accounts are left",
+    "custom_selector.py": "hubs: PM",
+    "custom_method.py": "leaks: []",
+    "from_pyg.py": "then: 400 nodes, classes [0, 1, 2, 3]",
+}
+
+
+def test_every_example_is_tested():
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {*SAYS, "amazon_computers.py"}
+    assert [path.name for path in EXAMPLES.glob("*.ipynb")] == ["quickstart.ipynb"]
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_example_runs(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.chdir(tmp_path)
+    run(name, "2", patch=monkeypatch)
+    assert SAYS[name] in capsys.readouterr().out
+
+
+def test_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    notebook = json.loads((EXAMPLES / "quickstart.ipynb").read_text())
+    assert notebook["nbformat"] == 4
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] for cell in cells)
+    variables: dict[str, Any] = {}
+    for number, cell in enumerate(cells):
+        exec(compile("".join(cell["source"]), f"cell {number}", "exec"), variables)
+    assert variables["clf"].classes_.tolist() == ["north", "south", "east", "west"]
+    assert len(variables["clf"].history_) == 6
+
+
+@pytest.mark.dataset
+def test_amazon_example_reaches_what_a_run_reaches(
+    data_root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.chdir(tmp_path)
+    run("amazon_computers.py", "replay", "epochs=2", "channels=8", patch=monkeypatch)
+    method = Variant.parse("replay:epochs=2,channels=8")
+    config = resolve(Variant.parse_dataset("amazon-computers"), method, seed=0)
+    results = execute(config, tmp_path / "run", device="auto", data_root=data_root)
+    expected = [round(value, 2) for value in results["accuracy_matrix"][-1]]
+    assert f"replay: PM {results['pm']:.2f}, on the tasks {expected}" in capsys.readouterr().out
+    use = (EXAMPLES / "amazon_computers.py").read_text().split('"""', 2)[2].splitlines()
+    assert len([line for line in use if line and not line.startswith(("import", "from"))]) < 20
+
+
+def test_documentation_builds_without_a_warning(tmp_path: Path):
+    pytest.importorskip("mkdocs")
+    answer = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert "ContinualNodeClassifier" in (tmp_path / "api" / "index.html").read_text()
