@@ -50,30 +50,30 @@ def seeded(seed: int = 0, device: torch.device = DEVICE) -> torch.Generator:
     return torch.Generator(device=device).manual_seed(seed)
 
 
-def make_view(shape: str) -> Any:
+def make_view(shape: str, device: torch.device = DEVICE) -> Any:
     """A random graph whose degrees follow a power law, dense features, 60 % training nodes."""
     nodes, edges, width, classes = SHAPES[shape]
-    generator = seeded()
-    keys = torch.empty(0, dtype=torch.int64, device=DEVICE)
+    generator = seeded(device=device)
+    keys = torch.empty(0, dtype=torch.int64, device=device)
     while keys.numel() < edges // 2:
         count = int(1.1 * (edges // 2 - keys.numel())) + 100
         # The density of ends is that of x^1.5 on [0, 1): expected degrees follow a power law.
-        ends = torch.rand(2, count, generator=generator, device=DEVICE).pow_(1.5)
+        ends = torch.rand(2, count, generator=generator, device=device).pow_(1.5)
         pairs = (ends * nodes).long().clamp_(max=nodes - 1)
         low, high = pairs.amin(dim=0), pairs.amax(dim=0)
         fresh = (low * nodes + high)[low != high]
         keys = torch.unique(torch.cat([keys, fresh]))
-    chosen = torch.randperm(keys.numel(), generator=generator, device=DEVICE)[: edges // 2]
+    chosen = torch.randperm(keys.numel(), generator=generator, device=device)[: edges // 2]
     low, high = keys[chosen] // nodes, keys[chosen] % nodes
     del keys, chosen
     adjacency = Adjacency.from_edges(
         torch.stack([torch.cat([low, high]), torch.cat([high, low])]), nodes
     )
-    labels = torch.randint(classes, (nodes,), generator=generator, device=DEVICE)
-    train = torch.randperm(nodes, generator=generator, device=DEVICE)[: nodes * 6 // 10]
+    labels = torch.randint(classes, (nodes,), generator=generator, device=device)
+    train = torch.randperm(nodes, generator=generator, device=device)[: nodes * 6 // 10]
     return SimpleNamespace(
         adjacency=adjacency,
-        features=torch.randn(nodes, width, generator=generator, device=DEVICE),
+        features=torch.randn(nodes, width, generator=generator, device=device),
         train_nodes=train,
         train_labels=labels[train],
         num_features=width,

@@ -31,6 +31,7 @@ STREAM = SimpleNamespace(
     tasks=TASKS,
     num_tasks=2,
     labels=LABELS,
+    original_ids=torch.arange(9),
     evaluation=lambda task: LabelledNodes(JUDGED[task], LABELS[JUDGED[task]]),
 )
 FIRST_H = torch.tensor([[0.0], [1.0], [2.0], [10.0], [7.0]])  # of task 0's model
@@ -147,7 +148,18 @@ def test_correct_diversity_of_a_class_never_right_is_left_out_of_the_mean():
 
 
 def test_diagnostics_without_buffer_say_nothing_of_it():
-    assert set(describe(buffer=False)) == {"degree_accuracy", "correct_diversity"}
+    found = describe(buffer=False)
+    assert set(found) == {"degree_accuracy", "correct_diversity", "embedding_sample"}
+    assert "b" not in found["embedding_sample"]["roles"]
+
+
+def test_diagnostics_hold_samples_of_the_last_model_and_of_edits():
+    found = describe()
+    assert found["embedding_sample"]["roles"].startswith("bb")
+    assert found["embedding_sample"]["nodes"].startswith("3 1 ")
+    # Node 3 gained 2 and 6; node 1 lost 5, which is one edit only.
+    assert found["edit_sample"][0]["node"] == 3
+    assert found["edit_sample"][0]["states"] == "++"
 
 
 # A whole run.

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from evergraph.memory.distances import mean_pairwise_distance
 from evergraph.methods import TaskContext
+from evergraph.samples import edit_sample, embedding_sample
 from evergraph.stream import Adjacency, TaskStream
 from evergraph.train import Learner
 
@@ -58,12 +59,16 @@ class Diagnostics:
         logits = learner.method.predict_logits(ctx).cpu()
         before, after = ctx.view.adjacency.to("cpu"), ctx.adjacency.to("cpu")
         result: dict[str, Any] = {"degree_accuracy": self._accuracy_by_degree(logits, before)}
+        buffer = learner.method.buffer
+        kept = {} if buffer is None else buffer.picks
+        picks = {label: nodes.cpu() for label, nodes in kept.items()}
         if ctx.model is not None:
-            spread = self._correct_diversity(ctx.embed().cpu(), logits)
-            result["correct_diversity"] = _with_mean(spread)
-        if learner.method.buffer is not None and self.chosen_by:
-            picks = {c: nodes.cpu() for c, nodes in learner.method.buffer.picks.items()}
+            h = ctx.embed().cpu()
+            result["correct_diversity"] = _with_mean(self._correct_diversity(h, logits))
+            result["embedding_sample"] = embedding_sample(self.stream, h, logits, picks)
+        if picks and self.chosen_by:
             result |= self._buffer(picks, before, after)
+            result["edit_sample"] = edit_sample(self.stream, picks, before, after)
         return result
 
     def _buffer(

@@ -9,16 +9,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from evergraph.cli.tuning import TrialLog
 from evergraph.experiments.config import RunConfig, Variant
 from evergraph.experiments.grid import make_cells
 from evergraph.experiments.runs import execute
-from evergraph.experiments.trials import read_rows, write_rows
+from evergraph.experiments.trials import TrialRow, read_rows, write_rows
 from evergraph.experiments.tuning import Search, run_searches
 from support import QUICK, Command
 
@@ -146,13 +148,17 @@ def test_tune_refuses_wrong_words_in_one_sentence(work: Path, command: Command):
         assert not (work / "out").exists()
 
 
-def test_tune_keeps_rows_of_other_searches_in_the_same_folder(work: Path, command: Command):
-    log = work / "out" / "trials.csv"
-    log.parent.mkdir()
-    other = "cora,ewc,0,2,50.00,40.00,90.00,lam=1000"
-    log.write_text(f"dataset,method,trial,seeds,pm,fm,current,settings\n{other}\n")
-    assert command(*words("--trials", 1, "--json")).code == 0
-    lines = log.read_text().splitlines()
-    assert lines[1] == other
-    assert [line.split(",")[:2] for line in lines[2:]] == [['"synthetic:classes=4', 'nodes=60"']]
-    assert yaml.safe_load((log.parent / "best.yaml").read_text())["cora"] == {"ewc": {"lam": 1000}}
+def test_log_keeps_rows_of_other_searches_in_the_same_folder(tmp_path: Path):
+    other = TrialRow("cora", "ewc", 0, 2, 50.0, 40.0, 90.0, "lam=1000")
+    old = replace(other, method="lwf", settings="lam=7 temperature=2")
+    (tmp_path / "trials.csv").write_bytes(write_rows([other, old]))
+    search = Search(Variant.parse_dataset("cora"), Variant.parse("lwf"), {})
+    (trial,) = search.propose(1)
+    trial.results = [{"pm": 60.0, "fm": None, "current": 90.0}]
+    log = TrialLog(tmp_path, [search])
+    log.write()
+    log.write()
+    rows = read_rows(tmp_path / "trials.csv")
+    assert rows == [other, TrialRow("cora", "lwf", 0, 1, 60.0, None, 90.0, "lam=1 temperature=2")]
+    chosen = {"ewc": {"lam": 1000}, "lwf": {"lam": 1, "temperature": 2}}
+    assert yaml.safe_load((tmp_path / "best.yaml").read_text()) == {"cora": chosen}

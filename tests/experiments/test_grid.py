@@ -171,7 +171,7 @@ def test_run_grid_of_finished_cells_starts_nothing(work: Path, monkeypatch: pyte
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("a worker was started")
 
-    monkeypatch.setattr("evergraph.experiments.grid.ProcessPoolExecutor", refuse)
+    monkeypatch.setattr("evergraph.experiments.engines.local.ProcessPoolExecutor", refuse)
     told: list[tuple[Cell, float]] = []
     failed = run_grid(
         cells,

@@ -72,3 +72,32 @@ def test_paper_numbers_are_percentages_of_known_datasets():
                         assert 0 <= mean <= 100
                         assert std is None or 0 < std < 20
     assert all("dslr" in entries for entries in numbers["main"].values())
+
+
+def test_contradictions_are_in_the_tables():
+    numbers = paper_numbers()
+    listed = {entry["what"]: entry["values"] for entry in numbers["contradictions"]}
+    assert listed["random on Amazon FM"] == {
+        "Table 13": numbers["selector-quality"]["amazon-computers"]["random"]["fm"],
+        "Table 15": numbers["selectors"]["amazon-computers"]["random"]["fm"][0],
+    }
+    assert listed["MF on Cora PM"]["Table 4"] == numbers["ablation"]["cora"]["(1) MF"]["pm"]
+    assert listed["MF on Cora PM"]["Table 15"] == numbers["selectors"]["cora"]["mf"]["pm"][0]
+    assert all(len(set(values.values())) > 1 for values in listed.values())
+
+
+def test_contradictions_of_beta_break_the_identity():
+    # PM = Current − (T − 1)/T · FM for any accuracy matrix.
+    numbers = paper_numbers()
+    tasks = {"cora": 3, "amazon-computers": 4, "ogbn-arxiv": 5}
+    broken = {}
+    for dataset, rows in numbers["beta"].items():
+        for beta, row in rows.items():
+            share = (tasks[dataset] - 1) / tasks[dataset]
+            implied = row["current"] - share * row["fm"]
+            if abs(implied - row["pm"]) > 0.02:
+                broken[dataset, beta] = implied
+    assert len(broken) == 12
+    listed = {entry["what"]: entry["values"] for entry in numbers["contradictions"]}
+    implied = listed["PM on Cora at beta = 0.05"]["Table 6, from its FM and Current"]
+    assert implied == pytest.approx(broken["cora", "0.05"], abs=0.01)

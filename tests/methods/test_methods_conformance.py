@@ -137,7 +137,10 @@ def test_method_is_deterministic_by_seed(make_graph, name, sparse):
     stream = stream_of(make_graph, sparse=sparse)
     first, second, other = (logits(name, stream, seed) for seed in (0, 0, 1))
     assert all(map(torch.equal, first, second))
-    assert not any(map(torch.equal, first, other))
+    if METHODS[name].closed_form:
+        assert all(map(torch.equal, first, other))
+    else:
+        assert not any(map(torch.equal, first, other))
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -148,7 +151,7 @@ def test_method_learns_from_sampled_neighbourhoods(make_graph, name, sparse):
     assert all(map(torch.equal, first, again))
     whole = logits(name, stream)
     assert [a.shape for a in first] == [a.shape for a in whole]
-    assert not torch.equal(first[-1], whole[-1])
+    assert torch.equal(first[-1], whole[-1]) == METHODS[name].closed_form
 
 
 @pytest.mark.parametrize("batch_size", ["full", 4])
@@ -166,7 +169,8 @@ def test_method_learns_on_every_backbone_or_says_why_not(
         return
     whole = logits(name, stream, training=training, model=model)
     assert all(shown.isfinite().all() for shown in whole)
-    assert not torch.equal(whole[-1], logits(name, stream, training=training)[-1])
+    usual = logits(name, stream, training=training)
+    assert torch.equal(whole[-1], usual[-1]) == cls.closed_form
     first, second = Learner(small(name)), Learner(small(name))
     next(tasks(first, stream, training=training, model=model))
     save_checkpoint(tmp_path / "checkpoint", first, [])

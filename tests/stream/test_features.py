@@ -15,6 +15,7 @@ from evergraph.stream.features import (
     normalise_rows,
     prefix_rows,
     row_sums,
+    take_columns,
     take_rows,
 )
 
@@ -179,3 +180,17 @@ def test_normalise_rows_commutes_with_prefix(dense, data):
     m = data.draw(st.integers(0, dense.shape[0]))
     whole = normalise_rows(sparse(dense)).prefix(m).dense()
     assert torch.equal(whole, normalise_rows(sparse(dense).prefix(m)).dense())
+
+
+@given(start=st.integers(0, 7), stop=st.integers(0, 7), seed=st.integers(0, 3))
+def test_columns_of_sparse_rows_are_those_of_dense_ones(make_graph, start, stop, seed):
+    start, stop = min(start, stop), max(start, stop)
+    dense = make_graph(seed=seed).x
+    sparse = make_graph(seed=seed, sparse=True).x
+    assert torch.equal(take_columns(sparse, start, stop), dense[:, start:stop])
+    assert torch.equal(take_columns(dense, start, stop), dense[:, start:stop])
+
+
+def test_columns_of_sparse_rows_add_repeated_entries():
+    twice = SparseRows(torch.ones(3), torch.tensor([1, 1, 0]), torch.tensor([0, 2, 3]), 2)
+    assert twice.dense_columns(0, 2).tolist() == [[0.0, 2.0], [1.0, 0.0]]

@@ -9,6 +9,8 @@ import typer
 
 from evergraph.cli.grids import compare
 from evergraph.cli.listings import datasets, methods
+from evergraph.cli.reports import report
+from evergraph.cli.reproduce import experiments, reproduce
 from evergraph.cli.runs import resume, run
 from evergraph.cli.signals import Terminated, sigterm_raised
 from evergraph.cli.states import inspect, learn, predict
@@ -23,7 +25,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (run, compare, tune, resume, datasets, methods, learn, predict, inspect):
+COMMANDS = (
+    *(run, compare, tune, resume),
+    *(report, experiments, reproduce),
+    *(learn, predict, inspect),
+    *(datasets, methods),
+)
+for command in COMMANDS:
     app.command()(command)
 
 # Typer's base of all wrong-usage errors, wherever its release keeps it.

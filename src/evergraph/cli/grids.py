@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 
 from evergraph.cli import options
 from evergraph.cli.console import make_console
-from evergraph.cli.progress import GridProgress
-from evergraph.errors import InputError
+from evergraph.cli.engines import (
+    GridOptions,
+    check_counts,
+    check_finished,
+    check_output,
+    run_cells,
+)
 from evergraph.experiments.config import Variant, check_shared, resolve
 from evergraph.experiments.environment import pick_device
 from evergraph.experiments.files import make_folder, write_atomic, write_json
-from evergraph.experiments.grid import make_cells, merge_runs, run_grid
+from evergraph.experiments.grid import make_cells, merge_runs
 from evergraph.experiments.summary import collect_results, compare_pairs, summarise_grid
 from evergraph.methods import METHODS
 from evergraph.report import comparison_sheet, grid_sheet
@@ -31,12 +34,12 @@ def compare(
         list[str] | None, typer.Option(help="NAME[:key=value,...][@label] or all; repeat.")
     ] = None,
     seeds: Annotated[int, typer.Option(help="Seeds 0 to N − 1.")] = 10,
-    jobs: Annotated[
-        int | None, typer.Option(help="Worker processes. [one per core; one on a GPU]")
-    ] = None,
-    merge: Annotated[
-        list[Path] | None, typer.Option(help="Take finished runs from this folder; repeat.")
-    ] = None,
+    jobs: options.JobsOption = None,
+    merge: options.MergeOption = None,
+    engine: options.EngineOption = "local",
+    address: options.AddressOption = None,
+    gpus: options.GpusOption = 0.0,
+    track: options.TrackOption = None,
     sets: options.SetOption = None,
     config: options.ConfigOption = None,
     selector: options.SelectorOption = None,
@@ -51,8 +54,9 @@ def compare(
     as_json: options.JsonOption = False,
 ) -> None:
     """Compare methods over seeds; finished cells are never run again."""
+    check_counts(seeds=seeds)
     check_output(output)
-    check_counts(seeds=seeds, jobs=jobs)
+    grid = GridOptions(jobs, device, data_root, engine, address, gpus, track)
     shared = options.shared_settings(
         sets,
         config,
@@ -66,7 +70,7 @@ def compare(
     )
     variants = parse_methods(method or ["dslr"])
     graphs = [Variant.parse_dataset(text) for text in dataset or ["cora"]]
-    place = pick_device(device)
+    pick_device(device)
     configs = [
         resolve(graph, variant, seed, shared)
         for graph in graphs
@@ -77,42 +81,9 @@ def compare(
     cells = make_cells(configs, output)
     if merge:
         merge_runs(output, merge)
-    progress = GridProgress(make_console(stderr=True), len(cells))
-    with progress.running():
-        failed = run_grid(
-            cells,
-            jobs=jobs or default_jobs(place),
-            device=device,
-            data_root=data_root,
-            on_message=progress.message,
-            on_cell=progress.cell,
-        )
+    failed = run_cells(cells, grid)
     _conclude(output, variants[0].label, as_json)
     check_finished(failed)
-
-
-def check_output(output: Path) -> None:
-    """Refuses an output that is not a folder."""
-    if output.exists() and not output.is_dir():
-        raise InputError(
-            f"Expected '--output' to be a folder (got the file '{output}'); choose another."
-        )
-
-
-def check_counts(**counts: int | None) -> None:
-    """Refuses an option below 1 that counts something."""
-    for name, count in counts.items():
-        if count is not None and count < 1:
-            raise InputError(f"Expected '--{name}' of at least 1 (got {count}); raise it.")
-
-
-def check_finished(failed: Sequence[str]) -> None:
-    """Ends a command whose cells did not all finish."""
-    if failed:
-        raise InputError(
-            f"Expected every cell to finish (got {len(failed)} failures, first '{failed[0]}'); "
-            "see the lines above and run the same command again."
-        )
 
 
 def _conclude(output: Path, reference: str, as_json: bool) -> None:
@@ -133,15 +104,6 @@ def _conclude(output: Path, reference: str, as_json: bool) -> None:
     for sheet in sheets:
         console.print(sheet.rich())
     console.print(f"{output}/summary.json · {output}/summary.md", markup=False)
-
-
-def default_jobs(place: torch.device) -> int:
-    """Returns one worker per core, or one on a GPU.
-
-    Recorded steps of several processes take turns there: fifteen processes got a quarter of
-    the work of one done (decision 0010).
-    """
-    return 1 if place.type == "cuda" else os.cpu_count() or 1
 
 
 def parse_methods(words: Sequence[str]) -> list[Variant]:

@@ -39,6 +39,22 @@ BatchSizeOption = Annotated[
     typer.Option(help="Nodes per step: auto, full, or a number to train on sampled parts."),
 ]
 FanoutOption = Annotated[int | None, typer.Option(help="Neighbours drawn per node when sampling.")]
+JobsOption = Annotated[
+    int | None, typer.Option(help="Worker processes. [one per core; one on a GPU]")
+]
+MergeOption = Annotated[
+    list[Path] | None, typer.Option(help="Take finished runs from this folder; repeat.")
+]
+EngineOption = Annotated[str, typer.Option(help="Where cells run: local or ray.")]
+AddressOption = Annotated[
+    str | None, typer.Option(help="A Ray cluster's address. [one made on this machine]")
+]
+GpusOption = Annotated[
+    float, typer.Option(help="Part of a GPU that each cell asks for, on a Ray cluster.")
+]
+TrackOption = Annotated[
+    str | None, typer.Option(help="Follow runs in tensorboard or mlflow as well.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
 
 

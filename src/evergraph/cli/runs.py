@@ -18,6 +18,7 @@ from evergraph.experiments.config import RunConfig, Variant, check_shared, resol
 from evergraph.experiments.files import write_atomic
 from evergraph.experiments.grid import dataset_slug, slug
 from evergraph.experiments.runs import RunFolder, execute
+from evergraph.experiments.trackers import check_tracker, tracked
 from evergraph.report import accuracy_matrix, run_scores
 
 
@@ -37,9 +38,11 @@ def run(
     evaluate: options.EvaluateOption = None,
     batch_size: options.BatchSizeOption = None,
     fanout: options.FanoutOption = None,
+    track: options.TrackOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Run one method on one dataset with one seed."""
+    check_tracker(track)
     complete = options.complete_config(config)
     if complete is not None:
         if sets:
@@ -47,7 +50,7 @@ def run(
                 f"Expected '--set' only without a complete '--config' (got '{sets[0]}' beside "
                 f"'{config}'); edit a copy of the file instead."
             )
-        carry_out(complete, output or default_folder(complete), device, data_root, as_json)
+        carry_out(complete, output or default_folder(complete), device, data_root, as_json, track)
         return
     shared = options.shared_settings(
         sets,
@@ -64,7 +67,7 @@ def run(
     check_shared(shared, [variant.name])
     resolved = resolve(Variant.parse_dataset(dataset), variant, seed, shared)
     folder = output or default_folder(resolved)
-    carry_out(resolved, folder, device, data_root, as_json)
+    carry_out(resolved, folder, device, data_root, as_json, track)
 
 
 def resume(
@@ -81,12 +84,18 @@ def resume(
 
 
 def carry_out(
-    config: RunConfig, folder: Path, device: str, data_root: Path | None, as_json: bool
+    config: RunConfig,
+    folder: Path,
+    device: str,
+    data_root: Path | None,
+    as_json: bool,
+    track: str | None = None,
 ) -> None:
     """Executes a configuration and prints what came of it."""
     progress = RunProgress(make_console(stderr=True))
     with progress.running():
-        results = execute(config, folder, device=device, data_root=data_root, on_event=progress)
+        follow = tracked(track, config, folder, progress)
+        results = execute(config, folder, device=device, data_root=data_root, on_event=follow)
     write_atomic(folder / "report.md", report_text(results).encode())
     if as_json:
         print(json.dumps(results, indent=2))

@@ -14,13 +14,8 @@ import yaml
 
 from evergraph.cli import options
 from evergraph.cli.console import make_console
-from evergraph.cli.grids import (
-    check_counts,
-    check_finished,
-    check_output,
-    default_jobs,
-    parse_methods,
-)
+from evergraph.cli.engines import GridOptions, check_counts, check_finished, check_output
+from evergraph.cli.grids import parse_methods
 from evergraph.cli.progress import GridProgress
 from evergraph.errors import InputError
 from evergraph.experiments.config import RunConfig, Variant, check_shared, parse_settings
@@ -50,23 +45,25 @@ def tune(
     recipe: Annotated[
         bool, typer.Option("--recipe", help="Search lr, dropout, head and smoothing too.")
     ] = False,
-    jobs: Annotated[
-        int | None, typer.Option(help="Worker processes. [one per core; one on a GPU]")
-    ] = None,
+    jobs: options.JobsOption = None,
     sets: options.SetOption = None,
     device: options.DeviceOption = "auto",
     data_root: options.DataRootOption = None,
+    engine: options.EngineOption = "local",
+    address: options.AddressOption = None,
+    gpus: options.GpusOption = 0.0,
     as_json: options.JsonOption = False,
 ) -> None:
     """Search methods' declared grids on validation nodes; a killed search continues."""
     check_output(output)
-    check_counts(trials=trials, seeds=seeds, jobs=jobs)
+    check_counts(trials=trials, seeds=seeds)
+    grid = GridOptions(jobs, device, data_root, engine, address, gpus)
     if finalists < 0:
         raise InputError(f"Expected '--finalists' of at least 0 (got {finalists}); raise it.")
     shared = parse_settings(sets or [])
     variants = parse_methods(method or ["dslr"])
     check_shared(shared, [variant.name for variant in variants])
-    place = pick_device(device)
+    pick_device(device)
     searches = [
         Search(Variant.parse_dataset(graph), variant, shared, recipe=recipe)
         for graph in dataset or ["cora"]
@@ -75,7 +72,7 @@ def tune(
     log = TrialLog(output, searches)
     num_runs = sum(search.num_runs(trials, seeds, finalists) for search in searches)
     progress = GridProgress(make_console(stderr=True), num_runs)
-    runner = Runner(output, jobs or default_jobs(place), device, data_root, progress)
+    runner = Runner(output, grid, progress)
     with progress.running():
         run_searches(
             searches,
@@ -103,9 +100,7 @@ class Runner:
     """
 
     output: Path
-    jobs: int
-    device: str
-    data_root: Path | None
+    grid: GridOptions
     progress: GridProgress
     failed: list[str] = field(default_factory=list)
     seconds: dict[tuple[str, str], float] = field(default_factory=dict)  # by dataset and method
@@ -121,13 +116,15 @@ class Runner:
                 self.seconds[_kind(cell)] = found["seconds"]["total"]
             self.progress.cell(cell, found, reason)
 
+        engine, jobs = self.grid.make()
         self.failed += run_grid(
             sorted(cells, key=lambda cell: -self.seconds.get(_kind(cell), math.inf)),
-            jobs=self.jobs,
-            device=self.device,
-            data_root=self.data_root,
+            jobs=jobs,
+            device=self.grid.device,
+            data_root=self.grid.data_root,
             on_message=self.progress.message,
             on_cell=note,
+            engine=engine,
         )
         return [results[cell.path] for cell in cells]
 

@@ -18,6 +18,7 @@ from evergraph.rng import make_generator
 from evergraph.train import Learner
 
 TENSOR = "$tensor"
+FILE = "learner.safetensors"
 
 
 def save_checkpoint(folder: Path, learner: Learner, done: list[dict[str, Any]]) -> None:
@@ -30,26 +31,41 @@ def save_checkpoint(folder: Path, learner: Learner, done: list[dict[str, Any]]) 
     """
     make_folder(folder)
     content = pack({**learner_state(learner), "done": done})
-    write_atomic(folder / "learner.safetensors", content)
+    write_atomic(folder / FILE, content)
 
 
 def load_checkpoint(
     folder: Path, learner: Learner, model_config: ModelConfig, device: torch.device | str
 ) -> list[dict[str, Any]]:
     """Restores a learner in place; returns the records of finished tasks, [] without a file."""
-    path = folder / "learner.safetensors"
-    if not path.exists():
+    state = read_checkpoint(folder, device)
+    if state is None:
         return []
     try:
-        state = to_device(unpack(read_regular(path)), device)
         done: list[dict[str, Any]] = list(state["done"])
         restore_learner(learner, state, model_config, device)
     except Exception:  # what a method makes of a damaged state is anything
-        raise InputError(
-            f"Expected a whole checkpoint in '{path}' (it is damaged); remove the folder "
-            f"'{folder}' to begin the run again."
-        ) from None
+        raise _damaged(folder) from None
     return done
+
+
+def read_checkpoint(folder: Path, device: torch.device | str = "cpu") -> dict[str, Any] | None:
+    """Reads what :func:`save_checkpoint` wrote as plain values and tensors, None without it."""
+    path = folder / FILE
+    if not path.exists():
+        return None
+    try:
+        state: dict[str, Any] = to_device(unpack(read_regular(path)), device)
+    except Exception:  # damaged content raises anything
+        raise _damaged(folder) from None
+    return state
+
+
+def _damaged(folder: Path) -> InputError:
+    return InputError(
+        f"Expected a whole checkpoint in '{folder / FILE}' (it is damaged); remove the folder "
+        f"'{folder}' to begin the run again."
+    )
 
 
 def learner_state(learner: Learner) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from evergraph.errors import unknown_name
+from evergraph.methods.analytic import Analytic
 from evergraph.methods.base import NEEDS, Method, MethodConfig
 from evergraph.methods.bounds import Finetune, Joint
 from evergraph.methods.context import TaskContext, TrainConfig
@@ -14,6 +15,7 @@ from evergraph.methods.dslr import DSLR
 from evergraph.methods.er_gnn import ERGNN
 from evergraph.methods.ewc import EWC
 from evergraph.methods.gem import GEM
+from evergraph.methods.homophily_probe import HomophilyProbe
 from evergraph.methods.lwf import LwF
 from evergraph.methods.mas import MAS
 from evergraph.methods.rclg import RCLG
@@ -34,14 +36,18 @@ METHODS: dict[str, type[Method[Any]]] = {
     "mas": MAS,
     "twp": TWP,
     "continual-gnn": ContinualGNN,
+    "analytic": Analytic,
 }
+#: Variants that answer one question of an experiment; not for ``--method all``.
+PROBES: dict[str, type[Method[Any]]] = {"homophily-probe": HomophilyProbe}
 
 
 def method_class(name: str) -> type[Method[Any]]:
     """Looks a method up, suggesting the nearest name when there is none."""
-    if name not in METHODS:
+    known = METHODS | PROBES
+    if name not in known:
         raise unknown_name("method", name, METHODS)
-    return METHODS[name]
+    return known[name]
 
 
 def make_method(name: str, settings: Mapping[str, Any] | None = None) -> Method[Any]:
@@ -53,6 +59,7 @@ def make_method(name: str, settings: Mapping[str, Any] | None = None) -> Method[
 __all__ = [
     "METHODS",
     "NEEDS",
+    "PROBES",
     "Method",
     "MethodConfig",
     "TaskContext",

@@ -46,6 +46,8 @@ class Method(ABC, Generic[ConfigT]):
             of a task and never read a value back, so that CUDA may record them once.
         attention_optional: Whether it can do without attention, if it needs it, on a backbone
             that has none; ``ctx.forward(attention=True)`` then returns an empty list.
+        closed_form: Whether it solves for the whole graph without a network, so that neither the
+            backbone nor the batch size nor, by default, the seed changes anything.
         own_keys: Settings that a dataset's preset leaves alone: they make the method what it
             is, or mean something else than in the methods that the preset was searched for.
         search: The grid that ``evergraph tune`` searches: settings with the values to try.
@@ -59,6 +61,7 @@ class Method(ABC, Generic[ConfigT]):
     static_step: ClassVar[bool] = False
     backbones: ClassVar[frozenset[str] | None] = None
     attention_optional: ClassVar[bool] = False
+    closed_form: ClassVar[bool] = False
     own_keys: ClassVar[frozenset[str]] = frozenset()
     search: ClassVar[SearchSpace] = {}
     buffer: ReplayBuffer | None = None

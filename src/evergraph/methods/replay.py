@@ -139,8 +139,13 @@ class ReplayBase(BufferBase[ConfigT]):
         return float(self.config.beta)
 
 
-def selection_pool(ctx: TaskContext, buffer: ReplayBuffer) -> SelectionPool:
-    """Gathers what may be kept: the training nodes, and kept ones of returning classes."""
+def eligible_nodes(
+    ctx: TaskContext, buffer: ReplayBuffer
+) -> tuple[Tensor, Tensor, LabelledNodes | None]:
+    """Returns the nodes that may be kept, their labels, and what the buffer holds already.
+
+    Those are the training nodes and the kept ones of returning classes, by ascending id.
+    """
     nodes, labels = ctx.view.train_nodes, ctx.view.train_labels
     kept = LabelledNodes(buffer.nodes, buffer.labels) if len(buffer) else None
     if kept is not None:
@@ -149,6 +154,12 @@ def selection_pool(ctx: TaskContext, buffer: ReplayBuffer) -> SelectionPool:
         labels = torch.cat([labels, kept.labels[returning]])
         order = torch.argsort(nodes)
         nodes, labels = nodes[order], labels[order]
+    return nodes, labels, kept
+
+
+def selection_pool(ctx: TaskContext, buffer: ReplayBuffer) -> SelectionPool:
+    """Gathers what may be kept, as the network sees it."""
+    nodes, labels, kept = eligible_nodes(ctx, buffer)
     shown = ctx.observe(nodes)
     return SelectionPool(
         nodes=nodes,

@@ -1,4 +1,4 @@
-"""Tables of results; figures and the page come to live here as well."""
+"""Results for people: tables, the page (``page/``), figures for papers (``paper_figures.py``)."""
 
 from evergraph.report.tables import (
     Sheet,

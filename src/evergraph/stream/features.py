@@ -90,6 +90,16 @@ class SparseRows:
         out.index_put_((self.row_index(), self.indices), self.values, accumulate=True)
         return out
 
+    def dense_columns(self, start: int, stop: int) -> Tensor:
+        """Returns the columns ``[start, stop)`` as a dense ``[n, stop - start]`` matrix."""
+        pattern, order = self.transpose
+        first, last = int(pattern.indptr[start]), int(pattern.indptr[stop])
+        counts = pattern.indptr[start + 1 : stop + 1] - pattern.indptr[start:stop]
+        columns = torch.repeat_interleave(torch.arange(stop - start, device=self.device), counts)
+        out = self.values.new_zeros(self.shape[0], stop - start)
+        place = (pattern.columns[first:last].long(), columns)
+        return out.index_put_(place, self.values[order[first:last]], accumulate=True)
+
     def row_index(self) -> Tensor:
         """Returns the row of every stored value, ``[nnz]``."""
         n = self.indptr.numel() - 1
@@ -110,6 +120,13 @@ def prefix_rows(features: Features, num_rows: int) -> Features:
 def take_rows(features: Features, rows: Tensor) -> Features:
     """Returns the given rows of dense or sparse features, copied."""
     return features.take(rows) if isinstance(features, SparseRows) else features[rows]
+
+
+def take_columns(features: Features, start: int, stop: int) -> Tensor:
+    """Returns some columns of dense or sparse features as a dense matrix."""
+    if isinstance(features, SparseRows):
+        return features.dense_columns(start, stop)
+    return features[:, start:stop]
 
 
 def leanest(features: Features) -> Features:

@@ -1,0 +1,175 @@
+"""``evergraph experiments`` and ``evergraph reproduce``: every claim of the paper as a command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from evergraph.cli import options
+from evergraph.cli.console import make_console
+from evergraph.cli.engines import (
+    GridOptions,
+    check_counts,
+    check_finished,
+    check_output,
+    run_cells,
+)
+from evergraph.errors import InputError
+from evergraph.experiments.catalog import EXPERIMENTS, find_experiments
+from evergraph.experiments.config import check_shared, parse_settings
+from evergraph.experiments.environment import pick_device
+from evergraph.experiments.files import make_folder
+from evergraph.experiments.grid import make_cells
+from evergraph.experiments.outcome import make_outcome
+from evergraph.experiments.pool import RunPool
+from evergraph.experiments.projection import first_task_plane
+from evergraph.experiments.reproduce import (
+    Part,
+    Request,
+    measure,
+    missing_rows,
+    needed_runs,
+    plan,
+)
+from evergraph.methods import METHODS
+from evergraph.report import Sheet
+from evergraph.report.experiment_figures import new_figure
+from evergraph.report.outcomes import outcome_sheets
+from evergraph.report.reproduction import overview, publish, write_experiment
+
+
+def experiments(as_json: options.JsonOption = False) -> None:
+    """List the experiments of the paper."""
+    entries = [
+        {"id": e.id, "title": e.title, "paper": e.source, "datasets": list(e.datasets)}
+        for e in EXPERIMENTS.values()
+    ]
+    if as_json:
+        print(json.dumps(entries, indent=2))
+        return
+    rows = [[str(e["id"]), str(e["paper"]), str(e["title"])] for e in entries]
+    columns = ["experiment", "in the paper", "what it shows"]
+    make_console().print(Sheet("Experiments", columns, rows, prose=tuple(columns)).rich())
+
+
+def reproduce(
+    output: Annotated[Path, typer.Option(help="Folder of runs and outcomes.")],
+    experiment: Annotated[str | None, typer.Argument(help="An experiment's id, or all.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Cora, two seeds, few epochs: to see that it works.")
+    ] = False,
+    dataset: Annotated[list[str] | None, typer.Option(help="Repeat for more.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Seeds 0 to N − 1. [10, or 2 with --quick]")
+    ] = None,
+    jobs: options.JobsOption = None,
+    merge: options.MergeOption = None,
+    sets: options.SetOption = None,
+    device: options.DeviceOption = "auto",
+    data_root: options.DataRootOption = None,
+    engine: options.EngineOption = "local",
+    address: options.AddressOption = None,
+    gpus: options.GpusOption = 0.0,
+    track: options.TrackOption = None,
+    plan_only: Annotated[
+        bool, typer.Option("--plan", help="Say how many runs are needed, and run none.")
+    ] = False,
+    document_to: Annotated[
+        Path | None,
+        typer.Option("--document", help="Write everything found in --output to this file."),
+    ] = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Reproduce a table or figure of the paper; runs are shared between experiments."""
+    check_counts(seeds=seeds)
+    check_output(output)
+    if experiment is None and document_to is None:
+        raise InputError(
+            "Expected an experiment or '--document' (got neither); name one that 'evergraph "
+            "experiments' lists, or all."
+        )
+    if experiment is not None:
+        chosen = find_experiments(experiment)
+        grid = GridOptions(jobs, device, data_root, engine, address, gpus, track)
+        shared = parse_settings(sets or [])
+        check_shared(shared, list(METHODS))
+        names = tuple(dataset) if dataset else None
+        request = Request(quick, names, seeds, shared, data_root)
+        pick_device(device)
+        new_figure(1, 1)  # says now, not after the runs, if matplotlib is missing
+        parts = plan(chosen, request)
+        if plan_only:
+            _tell_plan(parts, RunPool(output))
+            return
+        failed = _run(parts, output, merge or [], grid)
+        outcomes = _conclude(parts, output, request)
+        _show(outcomes, as_json)
+        check_finished(failed)
+    if document_to is not None:
+        publish(output, document_to)
+
+
+def _tell_plan(parts: Sequence[Part], pool: RunPool) -> None:
+    """Shows per experiment how many runs it needs, and how many no earlier one has brought."""
+    rows, seen = [], set(pool.folders)
+    for name in dict.fromkeys(part.experiment.id for part in parts):
+        mine = needed_runs(part for part in parts if part.experiment.id == name)
+        new = {config.hash for config in mine} - seen
+        seen |= new
+        rows.append([name, str(len(mine)), str(len(new))])
+    total = len(needed_runs(parts))
+    left = sum(int(row[2]) for row in rows)
+    rows.append(["together", str(total), str(left)])
+    make_console().print(Sheet("Runs", ["experiment", "runs", "still to run"], rows).rich())
+
+
+def _run(
+    parts: Sequence[Part], output: Path, merge: Sequence[Path], grid: GridOptions
+) -> list[str]:
+    """Runs what is neither here nor in the folders to merge."""
+    wanted = needed_runs(parts)
+    pool = RunPool(output)
+    pool.take(wanted, merge)
+    cells = make_cells([config for config in wanted if config.hash not in pool], output)
+    return run_cells(cells, grid) if cells else []
+
+
+def _conclude(parts: Sequence[Part], output: Path, request: Request) -> list[dict[str, Any]]:
+    """Judges every experiment and writes its files."""
+    make_folder(output)
+    pool = RunPool(output)
+    outcomes = []
+    for name in dict.fromkeys(part.experiment.id for part in parts):
+        mine = [part for part in parts if part.experiment.id == name]
+        tables = [measure(part, pool, request.data_root) for part in mine]
+        missing = {part.facts.dataset: missing_rows(part, pool) for part in mine}
+        outcome = make_outcome(mine[0].experiment, tables, quick=request.quick, missing=missing)
+        plane = _plane(mine[0], pool) if outcome["figure"]["kind"] == "embedding" else None
+        write_experiment(outcome, output / name, plane)
+        outcomes.append(outcome)
+    return outcomes
+
+
+def _plane(part: Part, pool: RunPool) -> dict[str, Any] | None:
+    """Lays out the first task of seed 0, where its runs are finished."""
+    folders = {row.name: pool.folders.get(part.configs[row.name, 0].hash) for row in part.rows}
+    known = {title: folder for title, folder in folders.items() if folder is not None}
+    return first_task_plane(known) if len(known) == len(folders) else None
+
+
+def _show(outcomes: Sequence[dict[str, Any]], as_json: bool) -> None:
+    """Prints one experiment in full, many as an overview."""
+    if as_json:
+        print(json.dumps(list(outcomes), indent=2))
+        return
+    console = make_console()
+    if len(outcomes) > 1:
+        console.print(overview(outcomes).rich())
+        return
+    for outcome in outcomes:
+        for sheet in outcome_sheets(outcome):
+            console.print(sheet.rich())

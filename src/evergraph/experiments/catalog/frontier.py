@@ -1,0 +1,26 @@
+"""``frontier``: what accuracy costs in bytes kept and in seconds, beyond the paper."""
+
+from evergraph.experiments.columns import BYTES, FM, PM, SECONDS
+from evergraph.experiments.config import Variant
+from evergraph.experiments.experiment import Experiment, Facts, Figure, Row
+from evergraph.experiments.frontier import METHODS
+
+
+def rows(facts: Facts) -> list[Row]:
+    """Lists the methods under their labels."""
+    return [Row(Variant.parse(text).label, text.partition("@")[0]) for text in METHODS]
+
+
+EXPERIMENT = Experiment(
+    id="frontier",
+    title="Accuracy against bytes kept and seconds",
+    source="beyond the paper",
+    rows=rows,
+    metrics=(PM, FM, BYTES, SECONDS),
+    figure=Figure("frontier", ("pm",)),
+    quick_rows=("analytic", "analytic-rank-15", "dslr", "replay-mf", "joint", "finetune"),
+    notes=(
+        "Seconds are those of the machine that each run was made on.",
+        "Joint training reads all old labels: it sets the mark and does not compete.",
+    ),
+)

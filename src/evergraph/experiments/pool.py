@@ -1,0 +1,96 @@
+"""RunPool: finished runs found by what they are, whatever label or folder they were given."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from evergraph.errors import InputError
+from evergraph.experiments.config import RunConfig
+from evergraph.experiments.files import make_folder, read_json, write_atomic, write_json
+from evergraph.experiments.grid import make_cells
+from evergraph.experiments.runs import RunFolder
+
+
+class RunPool:
+    """The finished runs below a folder, by the hash of their configuration.
+
+    Args:
+        output: Folder of a grid; runs live below ``runs/``.
+    """
+
+    def __init__(self, output: Path) -> None:
+        self.output = output
+        self.folders: dict[str, Path] = {}
+        self.rescan()
+
+    def rescan(self) -> None:
+        """Looks for runs that have been finished since."""
+        known = set(self.folders.values())
+        for folder in _finished(self.output / "runs"):
+            if folder not in known:
+                self.folders[_hash(folder)] = folder
+
+    def __contains__(self, run: str) -> bool:
+        return run in self.folders
+
+    def results(self, run: str) -> dict[str, Any] | None:
+        """Returns the results of a run by its hash, None if it is not finished."""
+        folder = self.folders.get(run)
+        return None if folder is None else read_json(folder / "results.json")
+
+    def take(self, wanted: Iterable[RunConfig], sources: Sequence[Path]) -> int:
+        """Copies wanted runs that were finished elsewhere; returns how many.
+
+        A run is recognised by its configuration, so that grids made by ``compare`` under
+        other labels serve as well; the copy carries the label that is wanted here.
+        """
+        missing = {config.hash: config for config in wanted if config.hash not in self}
+        found: dict[str, Path] = {}
+        for source in sources:
+            folders = list(_finished(source))
+            if not folders:
+                raise InputError(
+                    f"Expected '--merge' to name a folder with finished runs (got '{source}'); "
+                    "check the path."
+                )
+            for folder in folders:
+                run = read_json(folder / "results.json").get("config_hash")
+                # A release that added a setting hashes its runs otherwise: read those again.
+                run = run if run in missing else _hash(folder)
+                if run in missing:
+                    found.setdefault(run, folder)
+        for run, folder in found.items():
+            self._adopt(missing[run], folder)
+        self.rescan()
+        return len(found)
+
+    def _adopt(self, config: RunConfig, folder: Path) -> None:
+        (cell,) = make_cells([config], self.output)
+        RunFolder(cell.path).inspect(config)  # refuses a folder that holds another run
+        beside = cell.path.with_name(f".{cell.path.name}.new")
+        shutil.rmtree(beside, ignore_errors=True)
+        make_folder(cell.path.parent)
+        shutil.copytree(folder, beside)
+        results = read_json(beside / "results.json")
+        named = {"label": config.label, "overrides": config.overrides}
+        hashes = {"config_hash": config.hash, "variant_hash": config.variant_hash}
+        write_json(beside / "results.json", {**results, **named, **hashes})
+        write_atomic(beside / "config.yaml", config.to_yaml().encode())
+        if cell.path.exists():
+            shutil.rmtree(cell.path)  # the same run, unfinished here and finished there
+        beside.rename(cell.path)
+
+
+def _finished(folder: Path) -> Iterator[Path]:
+    """Lists run folders with results, leaving out copies that were never finished."""
+    for path in sorted(folder.glob("**/results.json")):
+        if not path.parent.name.startswith("."):
+            yield path.parent
+
+
+def _hash(folder: Path) -> str:
+    """Computes the hash of a run as this release does, from its configuration."""
+    return RunFolder(folder).config().hash

@@ -1,0 +1,109 @@
+// Elements, words and numbers. Text always goes in as text, never as HTML.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(element, props, children) {
+  for (const [key, value] of Object.entries(props || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key === "style")
+      for (const [name, part] of Object.entries(value)) element.style.setProperty(name, part);
+    else if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else element.setAttribute(key, value === true ? "" : value);
+  }
+  for (const child of children.flat())
+    if (child !== null && child !== undefined) element.append(child);
+  return element;
+}
+
+const h = (tag, props, ...children) => fill(document.createElement(tag), props, children);
+const s = (tag, props, ...children) => fill(document.createElementNS(SVG, tag), props, children);
+const byId = (id) => document.getElementById(id);
+
+function number(value, digits = 2, sign = false) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  const text = Math.abs(value).toFixed(digits);
+  if (Number(text) === 0) return text;
+  return (value < 0 ? "−" : sign ? "+" : "") + text;
+}
+
+const spread = (e) => number(e.mean) + (e.std === null ? "" : " ± " + number(e.std));
+const range = (low, high, sign = false) =>
+  low === null || low === undefined
+    ? "no interval"
+    : `[${number(low, 2, sign)}, ${number(high, 2, sign)}]`;
+const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
+
+function bytes(value) {
+  for (const unit of ["B", "KB", "MB"]) {
+    if (value < 1000) return `${value.toFixed(unit === "B" ? 0 : 1)} ${unit}`;
+    value /= 1000;
+  }
+  return `${value.toFixed(1)} GB`;
+}
+
+function seconds(value) {
+  if (value === null || value === undefined) return "–";
+  if (value < 1) return `${Math.round(value * 1000)} ms`;
+  if (value < 100) return `${value.toFixed(1)} s`;
+  if (value < 5400) return `${(value / 60).toFixed(1)} min`;
+  return `${(value / 3600).toFixed(1)} h`;
+}
+
+let controls = 0;
+
+// A row of radio buttons that looks like one switch; arrow keys move within it.
+function segmented(label, options, value, change) {
+  const group = `control-${++controls}`;
+  return h(
+    "fieldset",
+    { class: "segmented" },
+    h("legend", {}, label),
+    h(
+      "div",
+      {},
+      options.map(([key, text]) =>
+        h(
+          "label",
+          {},
+          h("input", {
+            type: "radio",
+            name: group,
+            value: key,
+            checked: key === value,
+            onchange: () => change(key),
+          }),
+          h("span", {}, text),
+        ),
+      ),
+    ),
+  );
+}
+
+function choice(label, options, value, change) {
+  const select = h(
+    "select",
+    { onchange: () => change(select.value) },
+    options.map(([key, text]) => h("option", { value: key, selected: key === value }, text)),
+  );
+  return h("label", { class: "choice" }, h("span", {}, label), select);
+}
+
+// Shows a few of many; the button shows the rest.
+function some(host, items, limit, draw, noun) {
+  const rest = items.slice(limit);
+  items.slice(0, limit).forEach((item) => host.append(draw(item)));
+  if (!rest.length) return;
+  const button = h(
+    "button",
+    {
+      class: "more",
+      type: "button",
+      onclick: () => {
+        button.remove();
+        rest.forEach((item) => host.append(draw(item)));
+      },
+    },
+    `Show ${rest.length} more ${noun}`,
+  );
+  host.append(button);
+}

@@ -1,0 +1,188 @@
+// Puts the page together; sections are drawn when they come near the window.
+
+const SECTIONS = [
+  [
+    "summary",
+    "Summary",
+    "Mean over seeds; click a column to sort. PM is the mean accuracy over all tasks at the end, FM what tasks lost since they were learned, Current the accuracy of each task when just learned.",
+    summary,
+  ],
+  [
+    "differences",
+    "Paired differences",
+    "The chosen variant minus each other one, seed by seed: the same seed means the same split. Intervals are Student's, 95\u00a0%, not corrected for their number. An arrow at the edge lies beyond the axis.",
+    differences,
+    "Differences",
+  ],
+  [
+    "matrices",
+    "Accuracy matrices",
+    "Row i, column j: accuracy in percent on task j after task i.",
+    matrices,
+    "Matrices",
+  ],
+  [
+    "time",
+    "Accuracy over time",
+    "How a task fares while others are learned. Whiskers are 95 % intervals over seeds.",
+    overTime,
+    "Over time",
+  ],
+  ["sizes", "Buffer size", "Variants that differ in the buffer's size alone.", overSize],
+  [
+    "ablation",
+    "Ablation",
+    "Variants side by side; point at one to see what it has set differently from the first.",
+    ablation,
+  ],
+  [
+    "embedding",
+    "Embedding",
+    "What the last model makes of the nodes; those in the buffer are ringed.",
+    embedding,
+  ],
+  [
+    "edges",
+    "Edges around a replayed node",
+    "What structure learning added and removed before the last task was learned.",
+    edits,
+    "Edges",
+  ],
+  [
+    "buffer",
+    "Buffer",
+    "What is kept, as means over seeds; an arrow leads from before to after structure learning. Point at a column's head for its meaning.",
+    bufferFacts,
+  ],
+  [
+    "stages",
+    "Time and memory",
+    "Mean time of each stage; memory is what a method keeps from task to task beyond the network.",
+    stages,
+    "Cost",
+  ],
+  [
+    "settings",
+    "Configuration and environment",
+    "Everything needed to run this again.",
+    settings,
+    "Settings",
+  ],
+];
+
+const drawer = new IntersectionObserver(
+  (entries) =>
+    entries.forEach((entry) => {
+      if (entry.isIntersecting) entry.target.fillIn();
+    }),
+  { rootMargin: "600px" },
+);
+
+function section([id, title, intro, draw], dataset) {
+  const body = h("div", { class: "body" });
+  const lead = h("p", { class: "intro" }, intro);
+  const host = h(
+    "section",
+    { id, class: "waiting", "aria-labelledby": `${id}-title` },
+    h("h2", { id: `${id}-title` }, title),
+    lead,
+    body,
+  );
+  host.fillIn = () => {
+    if (body.hasChildNodes()) return;
+    drawer.unobserve(host);
+    const outcome = draw(body, dataset);
+    host.className = outcome === true ? "" : "quiet";
+    if (outcome === true) return;
+    lead.remove();
+    body.replaceChildren(h("p", { class: "empty" }, outcome));
+  };
+  if (id === "summary") host.fillIn();
+  else drawer.observe(host);
+  return host;
+}
+
+function show(index) {
+  hideTip();
+  resizer.disconnect();
+  drawer.disconnect();
+  byId("main").replaceChildren(...SECTIONS.map((part) => section(part, data.datasets[index])));
+}
+
+// Paper cannot scroll: everything is drawn before printing.
+addEventListener("beforeprint", () =>
+  document.querySelectorAll("main > section").forEach((host) => host.fillIn()),
+);
+
+function theme() {
+  let stored = "auto";
+  try {
+    stored = localStorage.getItem("evergraph-theme") || "auto";
+  } catch {
+    /* not allowed here */
+  }
+  const apply = (value) => {
+    if (value === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = value;
+    try {
+      localStorage.setItem("evergraph-theme", value);
+    } catch {
+      /* not allowed here */
+    }
+  };
+  apply(stored);
+  byId("theme").append(
+    segmented(
+      "Theme",
+      [
+        ["auto", "Auto"],
+        ["light", "Light"],
+        ["dark", "Dark"],
+      ],
+      stored,
+      apply,
+    ),
+  );
+}
+
+function overview() {
+  const names = data.datasets.map((dataset) => dataset.name);
+  const seeds = new Set(
+    data.datasets.flatMap((dataset) => dataset.groups.flatMap((group) => group.seeds)),
+  ).size;
+  const where = [...new Set(data.datasets.map((dataset) => dataset.evaluated_on))].join(" and ");
+  const parts = [
+    plural(data.num_runs, "run"),
+    plural(data.order.length, "variant"),
+    plural(seeds, "seed"),
+    names.length > 3 ? plural(names.length, "dataset") : names.join(", "),
+    `${where} nodes, class-incremental`,
+  ];
+  if (data.num_unfinished) parts.push(`${plural(data.num_unfinished, "run")} not finished`);
+  if (data.num_copies) parts.push(`left out as copies: ${data.num_copies}`);
+  byId("overview").textContent = parts.join(" · ");
+}
+
+theme();
+overview();
+if (data.datasets.length > 1)
+  byId("datasets").append(
+    segmented(
+      "Dataset",
+      data.datasets.map((dataset, index) => [String(index), dataset.name]),
+      "0",
+      (value) => show(Number(value)),
+    ),
+  );
+byId("nav").append(
+  ...SECTIONS.map(([id, title, , , brief]) => h("a", { href: `#${id}` }, brief || title)),
+);
+byId("footer").append(
+  h(
+    "p",
+    {},
+    `Written by Evergraph ${data.version}. Mean ± sample standard deviation; 95 % intervals are Student's over seeds, Welch's against the paper (10 runs each). `,
+    "This file needs no network: everything it shows is inside it.",
+  ),
+);
+show(0);

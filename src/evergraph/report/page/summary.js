@@ -1,0 +1,171 @@
+// The first section: every variant with its spread, beside the paper.
+
+const METRICS = { pm: "PM", fm: "FM", current: "Current" };
+const BETTER = { pm: "higher is better", fm: "lower is better", current: "higher is better" };
+
+function tiles(host, dataset) {
+  const groups = dataset.groups.filter((group) => group.estimates.pm.mean !== null);
+  const lead = groups.find((group) => group.name === data.order[0]) || groups[0];
+  const best = (key, sign) =>
+    groups
+      .filter((group) => group.estimates[key].mean !== null)
+      .sort((a, b) => sign * (b.estimates[key].mean - a.estimates[key].mean))[0];
+  const tile = (title, value, note) =>
+    h("div", { class: "tile" }, h("p", {}, title), h("b", {}, value), h("small", {}, note));
+  const claim = lead.claims.pm;
+  const about = claim
+    ? `paper ${number(claim.mean)}, difference ${number(claim.difference, 2, true)}`
+    : lead.estimates.pm.low === null
+      ? plural(lead.seeds.length, "seed")
+      : `95 % interval ${range(lead.estimates.pm.low, lead.estimates.pm.high)}`;
+  const row = [tile(`PM of ${lead.name}`, `${number(lead.estimates.pm.mean)} %`, about)];
+  const kept = best("fm", -1),
+    top = best("pm", 1);
+  if (top && groups.length > 1)
+    row.push(tile("Highest PM", `${number(top.estimates.pm.mean)} %`, top.name));
+  if (kept)
+    row.push(
+      tile(
+        "Least forgetting",
+        `${number(kept.estimates.fm.mean)}`,
+        groups.length > 1 ? kept.name : "FM, percent points",
+      ),
+    );
+  const total = groups.reduce(
+    (sum, group) => sum + group.estimates.seconds.mean * group.seeds.length,
+    0,
+  );
+  const runs = groups.reduce((sum, group) => sum + group.seeds.length, 0);
+  row.push(tile("Computed in", seconds(total), plural(runs, "run")));
+  host.append(h("div", { class: "tiles" }, row));
+}
+
+function estimateCell(estimate, form) {
+  if (form === "interval" && estimate.low !== null) {
+    return h(
+      "span",
+      {},
+      number(estimate.mean),
+      h("small", {}, ` ${range(estimate.low, estimate.high)}`),
+    );
+  }
+  return h(
+    "span",
+    {},
+    number(estimate.mean),
+    estimate.std === null ? null : h("small", {}, ` ± ${number(estimate.std)}`),
+  );
+}
+
+function claimCell(claim) {
+  if (!claim) return "–";
+  const against = `${number(claim.difference, 2, true)} ${claim.low === null ? "" : range(claim.low, claim.high, true)}`;
+  return h(
+    "span",
+    {
+      class: "stacked",
+      title:
+        claim.low === null
+          ? "The paper prints no deviation, so the difference has no interval."
+          : "Measured minus printed, with Welch's 95 % interval.",
+    },
+    h(
+      "span",
+      {},
+      number(claim.mean),
+      claim.std === null ? null : h("small", {}, ` ± ${number(claim.std)}`),
+    ),
+    claim.difference === null ? null : h("small", {}, `ours ${against}`),
+  );
+}
+
+function summary(body, dataset) {
+  tiles(body, dataset);
+  let form = "std",
+    all = false;
+  const host = h("div", {});
+  const paint = () => {
+    const shown = all ? data.datasets : [dataset];
+    const rows = shown.flatMap((part) =>
+      part.groups.map((group) => ({ ...group, dataset: part.name })),
+    );
+    const claimed = rows.some((row) => Object.keys(row.claims).length);
+    const metric = (key) => ({
+      head: `${METRICS[key]} ${key === "fm" ? "↓" : "↑"}`,
+      title: `${METRICS[key]}, ${BETTER[key]}`,
+      value: (row) => row.estimates[key].mean,
+      cell: (row) => estimateCell(row.estimates[key], form),
+    });
+    const paper = (key) => ({
+      head: `paper ${METRICS[key]}`,
+      title: `${METRICS[key]} that the paper prints; below, ours minus the paper's`,
+      value: (row) => row.claims[key]?.mean,
+      cell: (row) => claimCell(row.claims[key]),
+    });
+    const columns = [
+      VARIANT_COLUMN,
+      all && {
+        head: "dataset",
+        title: "Sort by dataset",
+        words: true,
+        value: (row) => row.dataset,
+        cell: (row) => row.dataset,
+      },
+      {
+        head: "n",
+        title: "Runs, one per seed",
+        value: (row) => row.seeds.length,
+        cell: (row) => String(row.seeds.length),
+      },
+      metric("pm"),
+      metric("fm"),
+      metric("current"),
+      ...(claimed ? [paper("pm"), paper("fm")] : []),
+      {
+        head: "time",
+        title: "Mean time of a run",
+        value: (row) => row.estimates.seconds.mean,
+        cell: (row) => seconds(row.estimates.seconds.mean),
+      },
+      {
+        head: "memory",
+        title: "Kept from task to task beyond the network",
+        value: (row) => row.memory_bytes,
+        cell: (row) => bytes(row.memory_bytes),
+      },
+    ].filter(Boolean);
+    host.replaceChildren(sortable("Summary", columns, rows, { key: all ? 3 : 2, down: true }));
+  };
+  const tools = [
+    segmented(
+      "Show",
+      [
+        ["std", "± std"],
+        ["interval", "95 % interval"],
+      ],
+      form,
+      (value) => {
+        form = value;
+        paint();
+      },
+    ),
+  ];
+  if (data.datasets.length > 1)
+    tools.push(
+      segmented(
+        "Rows",
+        [
+          ["one", dataset.name],
+          ["all", "all datasets"],
+        ],
+        "one",
+        (value) => {
+          all = value === "all";
+          paint();
+        },
+      ),
+    );
+  body.append(h("div", { class: "tools" }, tools), host);
+  paint();
+  return true;
+}

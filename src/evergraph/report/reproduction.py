@@ -1,0 +1,159 @@
+"""The files of an experiment, and the document of all of them; everything from outcomes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evergraph.experiments.catalog import EXPERIMENTS
+from evergraph.experiments.config import load_mapping
+from evergraph.experiments.files import make_folder, read_json, write_atomic, write_json
+from evergraph.experiments.frontier import points_of
+from evergraph.experiments.paper import paper_numbers
+from evergraph.report.experiment_figures import (
+    FORMATS,
+    draw_embedding,
+    draw_outcome,
+    save_figure,
+)
+from evergraph.report.frontier_figure import frontier_figure
+from evergraph.report.outcomes import (
+    Outcome,
+    latex,
+    outcome_csv,
+    outcome_markdown,
+    outcome_sheets,
+)
+from evergraph.report.tables import Sheet
+
+EXPLANATIONS = "explanations.yaml"
+#: What the document links to, in a folder beside it.
+RESULTS = "results"
+PUBLISHED = ("json", "csv", "tex", "svg")
+RULES = """\
+**Rules.** A *number* is judged by the 95 % interval of measured minus printed (Welch; ten seeds and
+the printed deviation on the paper's side, our deviation where it prints none): *inconclusive* when
+the interval is wider than 4 points, *reproduced* when it holds 0, else *better* or *worse*, or
+*higher* and *lower* for what has no good side. A point is 1 % of accuracy, 0.01 of a ratio, 1 % of
+the printed value for counts and seconds. A *statement* is measured seed by seed as a margin that is
+positive where it is true; it *holds* when the 95 % interval of the mean margin lies above 0 and
+*does not hold* otherwise. p-values are Student's, two-sided, adjusted by Holm over all statements
+of an experiment. *Not tested*: fewer than two seeds."""
+
+
+def write_experiment(outcome: Outcome, folder: Path, plane: Mapping[str, Any] | None) -> None:
+    """Writes ``ID.json``, ``.csv``, ``.md``, ``.tex`` and the figure as PNG, SVG and PDF.
+
+    Args:
+        outcome: What the experiment came to.
+        folder: Where to.
+        plane: The points of an embedding, for the experiment that shows one.
+    """
+    make_folder(folder)
+    name = outcome["experiment"]
+    write_json(folder / f"{name}.json", outcome)
+    write_atomic(folder / f"{name}.csv", outcome_csv(outcome).encode())
+    write_atomic(folder / f"{name}.md", outcome_markdown(outcome).encode())
+    tables = "\n".join(latex(sheet) for sheet in outcome_sheets(outcome))
+    write_atomic(folder / f"{name}.tex", tables.encode())
+    if outcome["figure"]["kind"] == "frontier":
+        for kind, picture in frontier_figure(points_of(outcome), FORMATS).items():
+            write_atomic(folder / f"{name}.{kind}", picture)
+        return
+    figure = draw_outcome(outcome)
+    if plane is not None:
+        write_json(folder / f"{name}-points.json", plane)
+        figure = draw_embedding(plane, list(plane["kept"]))
+    if figure is not None:
+        save_figure(figure, folder, name)
+
+
+def read_outcomes(output: Path) -> list[dict[str, Any]]:
+    """Reads every outcome below a folder, in the order of the catalogue."""
+    paths = [output / name / f"{name}.json" for name in EXPERIMENTS]
+    return [read_json(path) for path in paths if path.exists()]
+
+
+def publish(output: Path, page: Path) -> None:
+    """Writes the document, and beside it ``results/ID/`` with each experiment's files.
+
+    Args:
+        output: A folder with outcomes, and explanations if there are any.
+        page: The document; what it links to is copied, so that it stands alone.
+    """
+    outcomes = read_outcomes(output)
+    make_folder(page.parent)
+    for name in (outcome["experiment"] for outcome in outcomes):
+        make_folder(page.parent / RESULTS / name)
+        for suffix in PUBLISHED:
+            source = output / name / f"{name}.{suffix}"
+            if source.exists():
+                write_atomic(page.parent / RESULTS / name / source.name, source.read_bytes())
+    text = document(outcomes, read_explanations(output))
+    write_atomic(page, text.encode())
+
+
+def document(outcomes: Sequence[Outcome], explanations: Mapping[str, Any]) -> str:
+    """Writes ``docs/reproduction.md``: an overview, then every experiment.
+
+    Args:
+        outcomes: What there is.
+        explanations: Experiment → paragraph on what is worse or does not hold.
+    """
+    quick = any(outcome["quick"] for outcome in outcomes)
+    warning = "\n**Quick mode: few epochs and seeds; nothing here is a result.**\n" if quick else ""
+    parts = [
+        "# Reproduction",
+        "Written by `evergraph reproduce --document`; do not edit. Every table and figure of the "
+        f"DSLR paper as an experiment: what it claims, what was measured.\n{warning}",
+        RULES,
+        overview(outcomes).markdown(),
+        contradictions().markdown(),
+        *(_section(outcome, explanations) for outcome in outcomes),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def overview(outcomes: Iterable[Outcome]) -> Sheet:
+    """Counts verdicts per experiment."""
+    rows = []
+    for outcome in outcomes:
+        numbers = [claim["verdict"] for row in outcome["rows"] for claim in row["claims"]]
+        words = [entry["verdict"] for entry in outcome["statements"]]
+        seeds = max((len(row["seeds"]) for row in outcome["rows"]), default=0)
+        name = outcome["experiment"]
+        shown = [_counts(numbers), _counts(words)]
+        rows.append([f"[{name}](#{name})", outcome["source"], str(seeds), *shown])
+    columns = ["experiment", "paper", "seeds", "numbers", "statements"]
+    return Sheet("Overview", columns, rows)
+
+
+def contradictions() -> Sheet:
+    """Lists where the paper prints two values for one thing."""
+    rows = [
+        [entry["what"], "; ".join(f"{where}: {value}" for where, value in entry["values"].items())]
+        for entry in paper_numbers()["contradictions"]
+    ]
+    return Sheet("Where the paper contradicts itself", ["what", "printed"], rows)
+
+
+def read_explanations(output: Path) -> dict[str, Any]:
+    """Reads ``explanations.yaml`` beside the outcomes, {} without it."""
+    path = output / EXPLANATIONS
+    return load_mapping(path.read_text(encoding="utf-8"), str(path)) if path.exists() else {}
+
+
+def _section(outcome: Outcome, explanations: Mapping[str, Any]) -> str:
+    name = outcome["experiment"]
+    text = [f"## {name}", f"{outcome['title']} ({outcome['source']})."]
+    text += [outcome_markdown(outcome).strip()]
+    text += [f"![{outcome['title']}]({RESULTS}/{name}/{name}.svg)"]
+    if name in explanations:
+        text.append(str(explanations[name]).strip())
+    return "\n\n".join(text)
+
+
+def _counts(words: Iterable[str]) -> str:
+    return ", ".join(f"{count} {word}" for word, count in Counter(words).items()) or "–"

@@ -1,0 +1,110 @@
+"""Smoothed features: dense matrices as the oracle, blocks that change nothing, refusals."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+
+from conftest import to_sparse
+from evergraph.closed_form import FeatureConfig, SmoothedFeatures
+from evergraph.closed_form import features as module
+from evergraph.errors import InputError
+from evergraph.validation import parse
+from support import adjacency, seeded
+
+GRAPH = adjacency(6, [(0, 1), (1, 2), (2, 0), (2, 3), (4, 3)])  # node 5 is alone
+X = torch.randn(6, 7, generator=seeded()).abs()
+KINDS = list(product(("symmetric", "mean"), (False, True), ("sum", "concatenate")))
+NODES = torch.tensor([4, 0, 5])
+
+
+def dense(config: FeatureConfig) -> torch.Tensor:
+    """The same rows from dense matrices."""
+    a = torch.zeros(6, 6, dtype=torch.float64)
+    a[GRAPH.dst, GRAPH.src] = 1
+    if config.self_loops:
+        a += torch.eye(6)
+    degree = a.sum(dim=1).clamp(min=1)
+    if config.normalisation == "symmetric":
+        s = a / (degree[:, None] * degree[None]).sqrt()
+    else:
+        s = a / degree[:, None]
+    blocks = [torch.linalg.matrix_power(s, hop) @ X.double() for hop in config.powers]
+    lengths = [block.norm(dim=1, keepdim=True) for block in blocks]
+    unit = [b / torch.where(n > 0, n, 1) for b, n in zip(blocks, lengths, strict=True)]
+    if config.combine == "sum":
+        return torch.stack(unit).mean(dim=0)
+    return torch.cat(unit, dim=1) / len(blocks) ** 0.5
+
+
+@pytest.mark.parametrize("block", [1, 12, 10**6])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("hops", ["0", "2", "0+1+3"])
+def test_rows_are_those_of_dense_matrices(monkeypatch, hops, kind, sparse, block):
+    monkeypatch.setattr(module, "BLOCK", block)
+    names = ("normalisation", "self_loops", "combine")
+    config = FeatureConfig(hops=hops, **dict(zip(names, kind, strict=True)))
+    source = SmoothedFeatures(to_sparse(X) if sparse else X, GRAPH, config, seed=0)
+    expected = dense(config)
+    assert source.width == expected.shape[1]
+    torch.testing.assert_close(source.rows(NODES), expected[NODES], rtol=0, atol=1e-6)
+    weights = torch.randn(expected.shape[1], 3, generator=seeded(1), dtype=torch.float64)
+    torch.testing.assert_close(source.times(weights), expected @ weights, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("activation", ["none", "relu", "cos"])
+def test_random_rows_do_not_depend_on_blocks_and_depend_on_the_seed(
+    monkeypatch, activation, sparse
+):
+    config = FeatureConfig(hops="1+2", projection=10, combine="concatenate", activation=activation)
+    x = to_sparse(X) if sparse else X
+    rows = {}
+    for block, seed in ((10**6, 0), (12, 0), (10**6, 1)):
+        monkeypatch.setattr(module, "BLOCK", block)
+        rows[block, seed] = SmoothedFeatures(x, GRAPH, config, seed).rows(NODES)
+    assert rows[12, 0].shape == (3, 20)
+    torch.testing.assert_close(rows[10**6, 0], rows[12, 0], rtol=0, atol=1e-6)
+    assert (rows[10**6, 0] - rows[10**6, 1]).abs().max() > 0.01
+
+
+def test_random_cosines_approach_the_gaussian_kernel():
+    config = FeatureConfig(hops="1", projection=20_000, activation="cos", bandwidth=1.5)
+    source = SmoothedFeatures(X, GRAPH, config, seed=0)
+    unit = dense(FeatureConfig(hops="1"))[NODES]
+    kernel = torch.exp(-0.5 * 1.5**2 * torch.cdist(unit, unit).square())
+    rows = source.rows(NODES)
+    torch.testing.assert_close(rows @ rows.t(), kernel, rtol=0, atol=0.03)
+
+
+def test_random_projections_keep_angles():
+    source = SmoothedFeatures(X, GRAPH, FeatureConfig(hops="2", projection=20_000), seed=0)
+    unit = dense(FeatureConfig(hops="2"))[NODES]
+    rows = source.rows(NODES)
+    torch.testing.assert_close(rows @ rows.t(), unit @ unit.t(), rtol=0, atol=0.03)
+
+
+def test_rows_without_features_are_zero():
+    x = torch.zeros(6, 4)
+    source = SmoothedFeatures(x, GRAPH, FeatureConfig(hops="0+1"), seed=0)
+    assert source.rows(NODES).abs().max() == 0
+
+
+@pytest.mark.parametrize("hops", ["", "1+1", "a", "-1", "1+", 1.5])
+def test_hops_must_be_distinct_numbers(hops):
+    with pytest.raises(InputError, match="Expected 'hops' as distinct numbers"):
+        parse(FeatureConfig, {"hops": hops})
+
+
+def test_hops_are_put_in_order():
+    assert parse(FeatureConfig, {"hops": 2}).hops == "2"
+    assert parse(FeatureConfig, {"hops": "2+0"}).hops == "0+2"
+
+
+@pytest.mark.parametrize("activation", ["relu", "cos"])
+def test_activation_needs_a_projection(activation):
+    with pytest.raises(InputError, match=r"Expected 'projection'.*got none"):
+        parse(FeatureConfig, {"activation": activation})

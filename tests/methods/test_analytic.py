@@ -1,0 +1,257 @@
+"""The analytic learner: joint ridge regression in every order, whatever is kept is counted."""
+
+from __future__ import annotations
+
+import copy
+from itertools import pairwise
+
+import pytest
+import torch
+
+from evergraph.errors import InputError
+from evergraph.events import TaskDone
+from evergraph.methods import TaskContext, TrainConfig, make_method
+from evergraph.methods.analytic import STRENGTHS
+from evergraph.nn import ModelConfig
+from evergraph.stream import Protocol, TaskStream
+from evergraph.testing import find_leaks
+from evergraph.train import Learner, descend, train
+
+MODEL, TRAINING = ModelConfig(channels=4, heads=2), TrainConfig(epochs=3)
+FIXED = {"hops": "0", "strength": 0.01}  # rows that do not change while the graph grows
+
+
+def learn(stream: TaskStream, **settings):
+    """Learns a whole stream; returns the method and its logits."""
+    learner = Learner(make_method("analytic", settings))
+    list(train(learner, stream, MODEL, TRAINING, seed=0))
+    return learner.method, learner.method.predict_logits(learner.context)
+
+
+def smoothed(stream: TaskStream, task: int, hops: int) -> torch.Tensor:
+    """Rows of all nodes seen at a task, by dense matrices."""
+    view = stream.view(task)
+    n = view.num_nodes
+    a = torch.eye(n, dtype=torch.float64)
+    a[view.adjacency.dst, view.adjacency.src] = 1
+    root = a.sum(dim=1).rsqrt()
+    s = root[:, None] * a * root
+    x = torch.linalg.matrix_power(s, hops) @ view.features.double()
+    return x / x.norm(dim=1, keepdim=True)
+
+
+def ridge(rows: torch.Tensor, labels: torch.Tensor, strength: float) -> torch.Tensor:
+    """Joint ridge regression of one-hot labels, every class weighing the same."""
+    counts = torch.bincount(labels)
+    weight = (counts * counts.numel())[labels].double().reciprocal()[:, None]
+    targets = torch.nn.functional.one_hot(labels).double()
+    left = rows.t() @ (weight * rows) + strength * torch.eye(rows.shape[1], dtype=rows.dtype)
+    return torch.linalg.solve(left, rows.t() @ (weight * targets))
+
+
+def train_parts(stream: TaskStream) -> list[torch.Tensor]:
+    return [task.train_nodes for task in stream.tasks]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_analytic_is_joint_ridge_when_rows_stay(make_graph, sparse):
+    stream = TaskStream(make_graph(60, 6, sparse=sparse), Protocol())
+    _, logits = learn(stream, **FIXED)
+    dense = TaskStream(make_graph(60, 6), Protocol())
+    x = dense.features.double() / dense.features.double().norm(dim=1, keepdim=True)
+    nodes = torch.cat(train_parts(stream))
+    expected = x @ ridge(x[nodes], stream.labels[nodes], 0.01)
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-5)
+
+
+def test_analytic_takes_rows_as_they_arrive(make_graph):
+    stream = TaskStream(make_graph(60, 6), Protocol())
+    _, logits = learn(stream, hops="2", strength=0.01)
+    parts = train_parts(stream)
+    rows = torch.cat([smoothed(stream, t, 2)[nodes] for t, nodes in enumerate(parts)])
+    weights = ridge(rows, stream.labels[torch.cat(parts)], 0.01)
+    torch.testing.assert_close(logits, smoothed(stream, 2, 2) @ weights, rtol=0, atol=1e-5)
+
+
+def test_analytic_does_not_depend_on_the_order_of_classes(make_graph):
+    graph = make_graph(60, 6)
+    found = []
+    for order in ("label", "random:1", "random:2"):
+        stream = TaskStream(graph, Protocol(order=order))
+        _, logits = learn(stream, **FIXED)
+        by_name = logits[:, torch.tensor([stream.class_names.index(n) for n in graph.class_names])]
+        found.append(by_name[torch.argsort(stream.original_ids)])
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-6)
+    torch.testing.assert_close(found[0], found[2], rtol=0, atol=1e-6)
+
+
+def in_batches(stream: TaskStream, parts: list[torch.Tensor], **settings) -> torch.Tensor:
+    """Feeds the last view's nodes in other batches, whose classes recur."""
+    method = make_method("analytic", settings)
+    whole = stream.view(stream.num_tasks - 1)
+    for index, nodes in enumerate(parts):
+        view = type(whole)(
+            **{**vars(whole), "train_nodes": nodes, "train_labels": stream.labels[nodes]}
+        )
+        ctx = TaskContext(
+            view,
+            model=None,
+            model_config=MODEL,
+            training=TRAINING,
+            seed=0,
+            final=index == len(parts) - 1,
+            descend=descend,
+        )
+        method.begin_task(ctx)
+        list(method.fit_task(ctx))
+        method.end_task(ctx)
+    return method.predict_logits(ctx)
+
+
+@pytest.mark.parametrize("statistics", ["arrival", "refresh"])
+@pytest.mark.parametrize("seed", range(3))
+def test_analytic_is_the_same_in_any_batching_with_classes_recurring(make_graph, seed, statistics):
+    stream = TaskStream(make_graph(60, 6), Protocol())
+    nodes = torch.cat(train_parts(stream))
+    shuffled = nodes[torch.randperm(nodes.numel(), generator=torch.Generator().manual_seed(seed))]
+    settings = {"hops": "2", "strength": 0.01, "statistics": statistics, "buffer_size": 12}
+    whole = in_batches(stream, [nodes], **settings)
+    parts = in_batches(stream, list(torch.split(shuffled, 3)), **settings)
+    torch.testing.assert_close(whole, parts, rtol=0, atol=1e-6)
+
+
+def test_analytic_never_chooses_a_class_without_rows(make_graph):
+    stream = TaskStream(make_graph(60, 6), Protocol())
+    nodes = torch.cat(train_parts(stream))
+    known = nodes[stream.labels[nodes] != 3]
+    logits = in_batches(stream, [known], **FIXED)
+    assert logits.shape == (60, 6)
+    assert not (logits.argmax(dim=1) == 3).any()
+
+
+def test_analytic_refresh_with_all_nodes_kept_follows_the_class_means(make_graph):
+    stream = TaskStream(make_graph(60, 6), Protocol())
+    settings = {"hops": "2", "strength": 0.01, "buffer_size": 60}
+    moved, _ = learn(stream, statistics="refresh", **settings)
+    stayed, _ = learn(stream, **settings)
+    rows = smoothed(stream, 2, 2)
+    for label in range(4):  # those of tasks before the last
+        nodes = stream.tasks[label // 2].train_nodes
+        mean = rows[nodes[stream.labels[nodes] == label]].mean(dim=0)
+        torch.testing.assert_close(moved.moments.classes[label].mean, mean, rtol=0, atol=1e-5)
+        assert (stayed.moments.classes[label].mean - mean).abs().max() > 1e-3
+
+
+def test_analytic_counts_what_it_keeps(make_graph):
+    stream = TaskStream(make_graph(60, 6, num_features=5), Protocol())
+    method, _ = learn(stream, **FIXED)
+    assert method.buffer is None
+    # Six classes of seven training nodes in five columns: a mean and five rows of a factor each.
+    assert method.memory_bytes() == 6 * (8 * (5 + 25) + 16) + 8  # and one strength's error
+    single, _ = learn(stream, precision="single", **FIXED)
+    assert single.memory_bytes() == 6 * (4 * (5 + 25) + 16) + 8
+    refreshed, _ = learn(stream, statistics="refresh", buffer_size=12, **FIXED)
+    kept = len(refreshed.buffer)
+    assert 0 < kept <= 12
+    assert refreshed.memory_bytes() == method.memory_bytes() + kept * (16 + 5 * 8)
+
+
+def test_analytic_in_single_precision_is_close(make_graph):
+    stream = TaskStream(make_graph(60, 6), Protocol())
+    _, double = learn(stream, hops="2", strength=0.1)
+    _, single = learn(stream, hops="2", strength=0.1, precision="single")
+    assert not torch.equal(double, single)
+    torch.testing.assert_close(double, single, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"rank": 2},
+        {"projection": 6},
+        {"projection": 20, "activation": "cos", "hops": "0+2"},
+        {"projection": 20, "activation": "relu", "rank": 3, "precision": "single"},
+        {"statistics": "refresh", "buffer_size": 12},
+        {"statistics": "refresh", "buffer_size": 12, "selector": "im"},
+        {"rows": "encoder"},
+        {"rows": "encoder", "statistics": "refresh", "buffer_size": 12},
+        {"normalisation": "mean", "self_loops": False},
+    ],
+    ids=lambda settings: "-".join(map(str, settings.values())),
+)
+def test_analytic_variants_learn_without_leaks(make_graph, settings, sparse):
+    graph = make_graph(60, 6, sparse=sparse)
+    method, logits = learn(TaskStream(graph, Protocol()), **settings)
+    assert logits.isfinite().all()
+    assert method.strength in STRENGTHS
+    found = find_leaks(
+        lambda: make_method("analytic", settings), lambda: TaskStream(graph, Protocol())
+    )
+    assert found == []
+
+
+def test_analytic_predicts_from_its_state_alone(make_graph):
+    stream = TaskStream(make_graph(60, 6), Protocol())
+    learner = Learner(make_method("analytic"))
+    list(train(learner, stream, MODEL, TRAINING, seed=0))
+    other = make_method("analytic")
+    other.load_state_dict(learner.method.state_dict())
+    expected = learner.method.predict_logits(learner.context)
+    assert torch.equal(other.predict_logits(learner.context), expected)
+
+
+def test_analytic_freezes_the_encoder_of_the_first_task(make_graph):
+    stream = TaskStream(make_graph(60, 6), Protocol())
+    learner = Learner(make_method("analytic", {"rows": "encoder"}))
+    weights = []
+    for event in train(learner, stream, MODEL, TRAINING, seed=0):
+        if isinstance(event, TaskDone):
+            weights.append(copy.deepcopy(learner.model.state_dict()))
+    assert all(torch.equal(weights[0][key], weights[2][key]) for key in weights[0])
+    h = learner.context.embed().relu().double()
+    unit = h / h.norm(dim=1, keepdim=True).clamp(min=1e-12)
+    torch.testing.assert_close(learner.method.rows(learner.context).rows(torch.arange(60)), unit)
+
+
+def test_analytic_learns_on_features_that_say_the_class(make_graph):
+    stream = TaskStream(make_graph(120, 6, homophily=0.9), Protocol())
+    _, logits = learn(stream)
+    test = torch.cat([task.test_nodes for task in stream.tasks])
+    right = logits[test].argmax(dim=1) == stream.labels[test]
+    assert right.double().mean() > 0.9
+
+
+def test_analytic_reports_its_choice_of_strength(make_graph):
+    method, _ = learn(TaskStream(make_graph(60, 6), Protocol()))
+    report = method.report()
+    errors = report["left_out_error"]
+    assert errors[f"{report['strength']:g}"] == min(errors.values())
+
+
+def test_analytic_adds_up_what_strengths_cost(make_graph):
+    stream = TaskStream(make_graph(60, 6), Protocol())
+    learner = Learner(make_method("analytic"))
+    costs = []
+    for event in train(learner, stream, MODEL, TRAINING, seed=0):
+        if isinstance(event, TaskDone):
+            costs.append(dict(learner.method.errors))
+    assert all(set(cost) == set(STRENGTHS) for cost in costs)
+    assert all(before[s] < after[s] for before, after in pairwise(costs) for s in STRENGTHS)
+    assert learner.method.strength == min(STRENGTHS, key=lambda s: costs[-1][s])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"strength": 0}, "Expected 'strength' above 0"),
+        ({"rank": 0}, "Expected 'rank' as an integer of at least 1"),
+        ({"statistics": "later"}, "Expected 'statistics' to be 'arrival' or 'refresh'"),
+        ({"hops": "1+x"}, "Expected 'hops' as distinct numbers"),
+        ({"activation": "cos"}, "Expected 'projection' beside"),
+    ],
+    ids=str,
+)
+def test_analytic_refuses_bad_settings(settings, message):
+    with pytest.raises(InputError, match=message):
+        make_method("analytic", settings)

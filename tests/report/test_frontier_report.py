@@ -1,0 +1,43 @@
+"""The frontier's picture: a figure that is the same twice."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from evergraph.errors import InputError
+from evergraph.experiments.frontier import Point, mark_frontiers
+from evergraph.report.frontier_figure import frontier_figure
+
+POINTS = mark_frontiers(
+    [
+        Point("cora", "analytic", "analytic", 89.5, 1.2, 18_000_000, 1.3),
+        Point("cora", "analytic-rank-4", "analytic", 85.5, 1.2, 90_000, 1.1),
+        Point("cora", "dslr", "dslr", 84.5, 1.2, 21_000, 30.0),
+        Point("cora", "joint", "joint", 88.5, 1.7, 0, 25.0, reference=True),
+        Point("cora", "finetune", "finetune", 32.0, 0.4, 0, 24.0),
+        Point("citeseer", "analytic", "analytic", 79.5, None, 18_000_000, 1.3),
+    ]
+)
+
+
+def test_frontier_figure_names_everyone_and_is_the_same_twice():
+    pictures = frontier_figure(POINTS, ("png", "svg"))
+    assert pictures["png"].startswith(b"\x89PNG")
+    text = pictures["svg"].decode()
+    for word in (
+        "analytic-rank-4",
+        "dslr",
+        "joint (reads all old labels)",
+        "finetune 32",
+        "citeseer",
+    ):
+        assert f"<!-- {word}" in text or word in text
+    assert frontier_figure(POINTS, ("svg",))["svg"] == pictures["svg"]
+
+
+def test_frontier_figure_says_how_to_get_matplotlib(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(InputError, match=r"pip install 'evergraph\[report\]'"):
+        frontier_figure(POINTS, ("png",))
