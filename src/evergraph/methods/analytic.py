@@ -162,7 +162,7 @@ class Analytic(Method[AnalyticConfig]):
             return
         drift = self.rows(ctx).rows(self.buffer.nodes) - self.kept_rows.double()
         labels = self.buffer.labels
-        for label in self.buffer.picks:
+        for label in torch.unique(labels).tolist():  # a class may have lost all of its nodes
             self.moments.shift(label, drift[labels == label].mean(dim=0))
 
     def report(self) -> dict[str, Any]:
@@ -175,6 +175,12 @@ class Analytic(Method[AnalyticConfig]):
         kept = 0 if self.kept_rows is None else self.kept_rows.numel()
         extra = kept * self.moments.dtype.itemsize + 8 * len(self.errors)
         return self.moments.memory_bytes() + extra + super().memory_bytes()
+
+    def trim(self, stay: Tensor) -> None:
+        """Lets go of nodes with their rows."""
+        super().trim(stay)
+        if self.kept_rows is not None:
+            self.kept_rows = self.kept_rows[stay.to(self.kept_rows.device)]
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the moments, the errors, the buffer and its rows; the weights follow."""
