@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,21 +147,45 @@ def test_resume_says_when_there_is_nothing_to_do(folder: Path, command: Command)
     assert "Nothing was unfinished" in answer.err
 
 
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def started() -> Iterator[Start]:
+    """Starts commands, and ends those that a failing test leaves behind."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def start(*words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "evergraph", *words]
+        pipes: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL}
+        # Whoever starts the tests in the background lets them, and this, ignore SIGINT.
+        listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        process = subprocess.Popen(command, text=True, preexec_fn=listen, **pipes)  # noqa: PLW1509
+        processes.append(process)
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    """Waits until a command has written a file: a busy machine may take a minute to start it."""
+    deadline = time.monotonic() + 180
+    while not path.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals_leave_a_state_that_resumes(folder: Path, command: Command, number: int, code: int):
+def test_signals_leave_a_state_that_resumes(
+    folder: Path, command: Command, started: Start, number: int, code: int
+):
     words = ("learn", "state", "--nodes", "nodes.csv", "--edges", "edges.csv", *OPTIONS)
     long = ("--set", "epochs=100000")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "evergraph", *words, *long],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-    )
+    process = started(*words, *long)
     pending = folder / "state" / "pending.safetensors"
-    for _ in range(600):
-        if pending.exists() or process.poll() is not None:
-            break
-        time.sleep(0.05)
+    wait_for(pending, process)
     second = command("learn", "state", "--edges", "edges.csv")  # while the first one learns
     assert second.code == 2
     assert f"process {process.pid} on" in second.err
@@ -178,19 +204,13 @@ def test_signals_leave_a_state_that_resumes(folder: Path, command: Command, numb
     assert "evergraph resume" in answer.err
 
 
-def test_sigterm_in_a_run_exits_143_and_the_run_resumes(work: Path, command: Command):
+def test_sigterm_in_a_run_exits_143_and_the_run_resumes(
+    work: Path, command: Command, started: Start
+):
     words = ("run", "--dataset", "graph.npz", "--output", "out", "--set", "epochs=30")
     small = ("--set", "channels=4", "--set", "heads=2", "--method", "finetune")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "evergraph", *words, *small],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-    )
-    for _ in range(600):
-        if (work / "out" / "config.yaml").exists() or process.poll() is not None:
-            break
-        time.sleep(0.02)
+    process = started(*words, *small)
+    wait_for(work / "out" / "config.yaml", process)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
     assert process.returncode in {143, 0}, errors
