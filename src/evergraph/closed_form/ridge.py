@@ -42,6 +42,13 @@ class RidgeSystem:
         self.rows = torch.cat([means, *scaled]) / math.sqrt(k)  # A
         self.wide = self.rows.shape[0] < self.rows.shape[1]
         self.gram = self.rows @ self.rows.t() if self.wide else self.rows.t() @ self.rows
+        self._products: tuple[Tensor, Tensor] | None = None
+
+    def products(self, x: Tensor) -> Tensor:
+        """Computes A x of every row, ``[a, m]``; once for the same rows at many strengths."""
+        if self._products is None or self._products[0] is not x:
+            self._products = x, self.rows @ x.t()
+        return self._products[1]
 
     def columns_of(self, labels: Tensor) -> Tensor:
         """Returns the column of the weights that belongs to each label, ``[m]``."""
@@ -78,7 +85,7 @@ class RidgeFactor:
         """Computes x^T (G + λ)^-1 x of every row, ``[m]``."""
         if not self.system.wide:
             return _solved(self.lower, x.t()).square().sum(dim=0)
-        inside = _solved(self.lower, self.system.rows @ x.t()).square().sum(dim=0)
+        inside = _solved(self.lower, self.system.products(x)).square().sum(dim=0)
         return (x.square().sum(dim=1) - inside) / self.strength
 
     def left_out_residuals(self, weights: Tensor, x: Tensor, labels: Tensor) -> Tensor:
