@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import fuzz
+from evergraph.errors import InputError
 
 pytest.importorskip("pyarrow")
 
@@ -67,10 +68,12 @@ def test_the_harness_notices_failures(tmp_path: Path):
     def raises(path: Path) -> None:
         raise KeyError(path)
 
-    def chatters(path: Path) -> None:
-        from evergraph.errors import InputError
+    class Chatter(InputError):
+        def __str__(self) -> str:
+            return "two\nlines"
 
-        raise InputError("two\nlines")
+    def chatters(path: Path) -> None:
+        raise Chatter("")
 
     assert "KeyError" in str(fuzz.judge(raises, tmp_path))
     assert "not a sentence" in str(fuzz.judge(chatters, tmp_path))

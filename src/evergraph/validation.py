@@ -49,8 +49,17 @@ def _sentence(cls: type[BaseModel], error: ValidationError, prefix: str) -> Inpu
     expected = _describe(field.annotation, field.metadata) if field is not None else None
     what = expected or _first_lower(str(first["msg"]))
     return InputError(
-        f"Expected '{prefix}{shown.lstrip('.')}' {what} (got {first['input']!r}); change its value."
+        f"Expected '{prefix}{shown.lstrip('.')}' {what} (got {_repr(first['input'])}); "
+        "change its value."
     )
+
+
+def _repr(value: Any) -> str:
+    """Writes a value out; Python refuses to for numbers of thousands of digits."""
+    try:
+        return repr(value)
+    except ValueError:
+        return "a number of too many digits"
 
 
 def _is_branch(part: int | str) -> bool:

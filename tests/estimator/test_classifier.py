@@ -94,6 +94,20 @@ def test_every_method_lives_through_every_kind_of_change(
         assert not torch.isin(buffer.nodes, held_out).any()
 
 
+def test_analytic_refreshes_from_what_is_left_of_its_buffer(make_graph: Callable[..., Graph]):
+    stream = TaskStream(make_graph(60, 6), Protocol(), seed=0)
+    first, second, third = batches(stream)
+    settings = {"statistics": "refresh", "buffer_size": 12}
+    clf = ContinualNodeClassifier("analytic", settings=settings, device="cpu")
+    clf.learn(**first).learn(**second)
+    gone = clf._now().learner.method.buffer.picks[0].tolist()  # all that is kept of a class
+    names = {clf.ids_[row] for row in gone}
+    clf.remove(ids=list(names))
+    third["edges"] = [pair for pair in third["edges"] if not names & set(pair)]
+    clf.learn(**third)
+    assert np.isfinite(clf.predict_proba()).all()
+
+
 # --- what is kept where ---------------------------------------------------------------------
 
 

@@ -123,7 +123,8 @@ def test_document_states_rules_and_counts():
     assert "**Rules.**" in text
     assert "Because of **this**." in text
     assert "nothing here is a result" not in text
+    assert "| [main](#main) |" in text
     (row,) = overview([found]).rows
-    assert row[0] == "[main](#main)"
+    assert row[0] == "main"
     assert row[-1] == "1 holds"
     assert outcome_markdown(found).count("\n| --- |") == 3

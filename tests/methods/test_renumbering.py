@@ -9,6 +9,7 @@ from evergraph.errors import InputError
 from evergraph.memory import ReplayBuffer
 from evergraph.memory.buffer import moved
 from evergraph.methods import make_method
+from evergraph.methods.analytic import Analytic
 from evergraph.methods.continual_gnn import ContinualGNN
 from evergraph.methods.dslr import DSLR
 from evergraph.methods.rclg import RCLG
@@ -72,6 +73,15 @@ def test_rclg_keeps_the_logits_of_the_nodes_that_stay():
     method.trim(STAY)
     assert method.logits.tolist() == [[0, 1], [4, 5], [8, 9]]
     assert method.widths.tolist() == [1, 1, 2]
+
+
+def test_analytic_keeps_the_rows_of_the_nodes_that_stay():
+    method = make_method("analytic", {"statistics": "refresh", "buffer_size": 8})
+    assert isinstance(method, Analytic)
+    method.buffer = buffer()
+    method.kept_rows = torch.arange(10.0).view(5, 2)
+    method.trim(STAY)
+    assert method.kept_rows.tolist() == [[0, 1], [4, 5], [8, 9]]
 
 
 def test_continual_gnn_counts_the_seen_nodes_that_are_left():

@@ -70,6 +70,7 @@ def _restore_learner(
         raise ValueError("a learner of no class")
     everyone = torch.arange(num_nodes)
     learner.method.renumber(everyone)  # refuses nodes that are not there
+    learner.method.memory_bytes()  # looks at everything that is kept
     buffer = learner.method.buffer
     if buffer is not None and len(buffer):
         _check_labels(buffer.labels, num_classes)

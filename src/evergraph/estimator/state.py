@@ -98,7 +98,7 @@ class State:
                 with denormals_flushed(), torch.no_grad():
                     learner = copy_learner(self.learner, self.config, device)
                     ctx = self._context(learner, device)
-                    found = learner.method.predict_logits(ctx).float().cpu()
+                    found = learner.method.predict_logits(ctx).cpu()
             self.__dict__["_logits"] = found
         logits: Tensor = self.__dict__["_logits"]
         return logits

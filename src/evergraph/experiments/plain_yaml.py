@@ -10,6 +10,8 @@ from evergraph.errors import InputError
 
 #: A configuration has about 2,000 characters; reading is slow in the length.
 MAX_LENGTH = 100_000
+#: Nothing is nested deeper; going to Python's limit takes most of a second.
+MAX_DEPTH = 50
 
 
 class PlainLoader(yaml.SafeLoader):
@@ -18,11 +20,18 @@ class PlainLoader(yaml.SafeLoader):
     A few lines of references to references stand for more values than fit in any memory.
     """
 
+    depth = 0  # of the value that is being composed
+
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Composes one value that is written out."""
         if self.check_event(yaml.AliasEvent):
             raise InputError("a reference")
-        return super().compose_node(parent, index)
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise yaml.YAMLError("too deep")
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
 
 class PlainDumper(yaml.SafeDumper):

@@ -194,7 +194,7 @@ class Analytic(Method[AnalyticConfig]):
             return
         drift = self.rows(ctx).rows(self.buffer.nodes) - self.kept_rows.double()
         labels = self.buffer.labels
-        for label in self.buffer.picks:
+        for label in torch.unique(labels).tolist():  # a class may have lost all of its nodes
             self.moments.shift(label, drift[labels == label].mean(dim=0))
 
     def report(self) -> dict[str, Any]:
@@ -213,6 +213,12 @@ class Analytic(Method[AnalyticConfig]):
         judged = len(self.errors) + len(self.hop_losses) + bool(self.hop_losses)  # and the winner
         extra = kept * self.moments.dtype.itemsize + 8 * judged
         return self.moments.memory_bytes() + extra + super().memory_bytes()
+
+    def trim(self, stay: Tensor) -> None:
+        """Lets go of nodes with their rows."""
+        super().trim(stay)
+        if self.kept_rows is not None:
+            self.kept_rows = self.kept_rows[stay.to(self.kept_rows.device)]
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the moments, the choices, the buffer and its rows; the weights follow."""

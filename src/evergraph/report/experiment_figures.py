@@ -49,7 +49,7 @@ def draw_outcome(outcome: Outcome) -> Figure | None:
             ]
             if cells:
                 DRAWERS[kind](axis, cells, outcome)
-            axis.set_title(f"{dataset}{title}")
+            axis.set_title(f"{_short(dataset)}{title}")
     return figure
 
 
@@ -124,7 +124,7 @@ def draw_embedding(points: Mapping[str, Any], titles: Sequence[str]) -> Figure:
 
 
 def _bars(axis: Axes, cells: list[Cell], outcome: Outcome) -> None:
-    names = [cell["row"] for cell in cells]
+    names = [_short(cell["row"]) for cell in cells]
     axis.bar(
         range(len(cells)),
         [cell["mean"] for cell in cells],
@@ -186,9 +186,11 @@ def _heatmap(axis: Axes, cells: list[Cell], outcome: Outcome) -> None:
     for cell in cells:
         grid[lines.index(cell["y"]), columns.index(cell["x"])] = cell["mean"]
     image = axis.imshow(grid, origin="lower", aspect="auto", cmap="viridis")
+    middle = (np.nanmin(grid) + np.nanmax(grid)) / 2
     for (i, j), value in np.ndenumerate(grid):
         if not np.isnan(value):
-            axis.text(j, i, f"{value:.1f}", ha="center", va="center", color="white", fontsize=8)
+            ink = "black" if value > middle else "white"  # high values are bright
+            axis.text(j, i, f"{value:.1f}", ha="center", va="center", color=ink, fontsize=8)
     axis.set_xticks(range(len(columns)), [f"{x:g}" for x in columns])
     axis.set_yticks(range(len(lines)), [f"{y:g}" for y in lines])
     axis.set_xlabel(outcome["figure"]["x"])
@@ -226,6 +228,11 @@ def _scatter(axis: Axes, cells: list[Cell], outcome: Outcome) -> None:
     axis.set_xlabel(_title(outcome, first))
     axis.set_ylabel(_title(outcome, second))
     axis.legend(fontsize="small")
+
+
+def _short(name: str) -> str:
+    """Leaves the folders out of a graph's path."""
+    return name.rpartition("/")[2] if name.endswith(".npz") else name
 
 
 def _title(outcome: Outcome, key: str) -> str:

@@ -109,15 +109,15 @@ def document(outcomes: Sequence[Outcome], explanations: Mapping[str, Any]) -> st
         "Written by `evergraph reproduce --document`; do not edit. Every table and figure of the "
         f"DSLR paper as an experiment: what it claims, what was measured.\n{warning}",
         RULES,
-        overview(outcomes).markdown(),
+        overview(outcomes, linked=True).markdown(),
         contradictions().markdown(),
         *(_section(outcome, explanations) for outcome in outcomes),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def overview(outcomes: Iterable[Outcome]) -> Sheet:
-    """Counts verdicts per experiment."""
+def overview(outcomes: Iterable[Outcome], *, linked: bool = False) -> Sheet:
+    """Counts verdicts per experiment; in the document each name leads to its section."""
     rows = []
     for outcome in outcomes:
         numbers = [claim["verdict"] for row in outcome["rows"] for claim in row["claims"]]
@@ -125,7 +125,8 @@ def overview(outcomes: Iterable[Outcome]) -> Sheet:
         seeds = max((len(row["seeds"]) for row in outcome["rows"]), default=0)
         name = outcome["experiment"]
         shown = [_counts(numbers), _counts(words)]
-        rows.append([f"[{name}](#{name})", outcome["source"], str(seeds), *shown])
+        title = f"[{name}](#{name})" if linked else name
+        rows.append([title, outcome["source"], str(seeds), *shown])
     columns = ["experiment", "paper", "seeds", "numbers", "statements"]
     return Sheet("Overview", columns, rows)
 
