@@ -1,8 +1,8 @@
 r"""The rows that a closed-form learner reads: features smoothed over the graph, of length one.
 
 Row ``i`` is the mean or the concatenation, over the chosen hops ``k``, of row ``i`` of
-:math:`S^k X` divided by its length. Columns are computed in blocks: nothing of the size of nodes × columns is held
-beyond one block, and sparse features are never made dense as a whole.
+:math:`S^k X` divided by its length. Columns are computed in blocks: nothing of the size of nodes
+× columns is held beyond one block, and sparse features are never made dense as a whole.
 """
 
 from __future__ import annotations
