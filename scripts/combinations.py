@@ -150,6 +150,8 @@ def measure(name: str, graph: Graph, arguments: argparse.Namespace, seed: int) -
     """Runs one combination with one seed; returns PM and FM."""
     base, settings, cls = COMBINATIONS[name]
     shared = {"evaluate": "validation", "validation_fraction": 0.1}
+    if base == "analytic":
+        settings = {"hops": "0+1+2", **settings}  # the same rows on either side
     config = resolve(
         Variant.parse_dataset(arguments.dataset),
         Variant(name=base, options=settings, label=name),

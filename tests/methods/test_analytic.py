@@ -8,12 +8,14 @@ from itertools import pairwise
 import pytest
 import torch
 
+from evergraph.closed_form import CHOICES
 from evergraph.errors import InputError
 from evergraph.events import TaskDone
 from evergraph.methods import TaskContext, TrainConfig, make_method
 from evergraph.methods.analytic import STRENGTHS
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol, TaskStream
+from evergraph.stream.datasets import load_graph
 from evergraph.testing import find_leaks
 from evergraph.train import Learner, descend, train
 
@@ -156,6 +158,36 @@ def test_analytic_counts_what_it_keeps(make_graph):
     assert refreshed.memory_bytes() == method.memory_bytes() + kept * (16 + 5 * 8)
 
 
+def test_analytic_keeps_the_hops_of_the_first_task(make_graph):
+    stream = TaskStream(make_graph(60, 6, num_features=5), Protocol())
+    learner = Learner(make_method("analytic", {"strength": 0.01}))
+    reports = []
+    for event in train(learner, stream, MODEL, TRAINING, seed=0):
+        if isinstance(event, TaskDone):
+            reports.append(learner.method.report())
+    assert reports[0]["hops"] in CHOICES
+    assert set(reports[0]["left_out_loss"]) == set(CHOICES)
+    for later in reports[1:]:
+        assert later["hops"] == reports[0]["hops"]
+        assert later["left_out_loss"] == reports[0]["left_out_loss"]
+    fixed, expected = learn(stream, hops=reports[0]["hops"], strength=0.01)
+    assert torch.equal(learner.method.predict_logits(learner.context), expected)
+    # What every choice cost and which one won.
+    assert learner.method.memory_bytes() == fixed.memory_bytes() + 8 * (len(CHOICES) + 1)
+
+
+@pytest.mark.parametrize(
+    ("homophily", "signal", "chosen"), [(0.95, 1, {"2+3"}), (0.2, 4, {"0", "0+1"})]
+)
+def test_analytic_reads_the_hops_that_suit_the_graph(homophily, signal, chosen):
+    options = {"nodes": 600, "classes": 4, "homophily": homophily, "feature_signal": signal}
+    stream = TaskStream(load_graph("synthetic", options=options), Protocol())
+    method, logits = learn(stream)
+    assert method.hops in chosen
+    _, expected = learn(stream, hops=method.hops)
+    assert torch.equal(logits, expected)
+
+
 def test_analytic_in_single_precision_is_close(make_graph):
     stream = TaskStream(make_graph(60, 6), Protocol())
     _, double = learn(stream, hops="2", strength=0.1)
@@ -197,6 +229,7 @@ def test_analytic_predicts_from_its_state_alone(make_graph):
     list(train(learner, stream, MODEL, TRAINING, seed=0))
     other = make_method("analytic")
     other.load_state_dict(learner.method.state_dict())
+    assert other.report() == learner.method.report()
     expected = learner.method.predict_logits(learner.context)
     assert torch.equal(other.predict_logits(learner.context), expected)
 

@@ -1,13 +1,13 @@
 r"""The rows that a closed-form learner reads: features smoothed over the graph, of length one.
 
-Row ``i`` is the concatenation, over the chosen hops ``k``, of row ``i`` of :math:`S^k X` divided
-by its length. Columns are computed in blocks: nothing of the size of nodes × columns is held
-beyond one block, and sparse features are never made dense as a whole.
+Row ``i`` is the mean or the concatenation, over the chosen hops ``k``, of row ``i`` of
+:math:`S^k X` divided by its length. Columns are computed in blocks: nothing of the size of nodes
+× columns is held beyond one block, and sparse features are never made dense as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, Protocol
@@ -55,13 +55,7 @@ class FeatureConfig(Config):
     @field_validator("hops", mode="before")
     @classmethod
     def _readable_hops(cls, value: object) -> str:
-        parts = str(value).split("+")
-        if not all(part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
-            raise InputError(
-                f"Expected 'hops' as distinct numbers joined by + (got '{value}'); write for "
-                "example 0+1."
-            )
-        return "+".join(str(hop) for hop in sorted(map(int, parts)))
+        return readable_hops(value)
 
     @model_validator(mode="after")
     def _activation_needs_columns(self) -> FeatureConfig:
@@ -76,6 +70,17 @@ class FeatureConfig(Config):
     def powers(self) -> list[int]:
         """The hops as numbers, ascending."""
         return [int(part) for part in self.hops.split("+")]
+
+
+def readable_hops(value: object) -> str:
+    """Returns hops joined by ``+`` in ascending order, or refuses them."""
+    parts = str(value).split("+")
+    if not all(part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
+        raise InputError(
+            f"Expected 'hops' as distinct numbers joined by + (got '{value}'); write for "
+            "example 0+1."
+        )
+    return "+".join(str(hop) for hop in sorted(map(int, parts)))
 
 
 class RowSource(Protocol):
@@ -136,6 +141,20 @@ class SmoothedFeatures:
         for place, block in self._blocks():
             out[:, place] += block[nodes]
         return out
+
+    def rows_by_hops(self, nodes: Tensor, choices: Sequence[str]) -> Iterator[Tensor]:
+        """Yields the rows of some nodes as each choice of hops makes them; smooths once."""
+        powers = sorted({int(part) for choice in choices for part in choice.split("+")})
+        hops = "+".join(map(str, powers))
+        wide = self.config.model_copy(update={"hops": hops, "combine": "concatenate"})
+        side_by_side = SmoothedFeatures(self.features, self.graph, wide, self.seed).rows(nodes)
+        blocks = torch.split(side_by_side.mul_(len(powers) ** 0.5), self.columns, dim=1)
+        for choice in choices:
+            mine = [blocks[powers.index(int(part))] for part in choice.split("+")]
+            if self.config.combine == "sum":
+                yield sum(mine[1:], mine[0]) / len(mine)
+            else:
+                yield torch.cat(mine, dim=1) / len(mine) ** 0.5
 
     def times(self, weights: Tensor) -> Tensor:
         """Multiplies the rows of all nodes by ``weights`` ``[width, k]``."""

@@ -42,6 +42,17 @@ class RidgeSystem:
         self.rows = torch.cat([means, *scaled]) / math.sqrt(k)  # A
         self.wide = self.rows.shape[0] < self.rows.shape[1]
         self.gram = self.rows @ self.rows.t() if self.wide else self.rows.t() @ self.rows
+        self._products: tuple[Tensor, Tensor] | None = None
+
+    def products(self, x: Tensor) -> Tensor:
+        """Computes A x of every row, ``[a, m]``; once for the same rows at many strengths."""
+        if self._products is None or self._products[0] is not x:
+            self._products = x, self.rows @ x.t()
+        return self._products[1]
+
+    def columns_of(self, labels: Tensor) -> Tensor:
+        """Returns the column of the weights that belongs to each label, ``[m]``."""
+        return torch.searchsorted(torch.tensor(self.labels, device=labels.device), labels)
 
     def decompose(self, strength: float) -> RidgeFactor:
         """Prepares everything that depends on the strength."""
@@ -74,27 +85,44 @@ class RidgeFactor:
         """Computes x^T (G + λ)^-1 x of every row, ``[m]``."""
         if not self.system.wide:
             return _solved(self.lower, x.t()).square().sum(dim=0)
-        inside = _solved(self.lower, self.system.rows @ x.t()).square().sum(dim=0)
+        inside = _solved(self.lower, self.system.products(x)).square().sum(dim=0)
         return (x.square().sum(dim=1) - inside) / self.strength
 
-    def left_out_error(self, weights: Tensor, x: Tensor, labels: Tensor) -> float:
-        r"""Averages the squared error of every row as predicted without it, classes alike.
+    def left_out_residuals(self, weights: Tensor, x: Tensor, labels: Tensor) -> Tensor:
+        r"""Computes what every row misses of its one-hot label as predicted without it, ``[m, k]``.
 
         Leaving row :math:`i` of weight :math:`w_i` out of ridge regression turns its residual
         :math:`e_i` into :math:`e_i / (1 - h_i)` with
         :math:`h_i = w_i x_i^\top (G + \lambda I)^{-1} x_i`. The rows must be among those that
         the moments hold.
         """
-        column = torch.searchsorted(torch.tensor(self.system.labels, device=labels.device), labels)
+        column = self.system.columns_of(labels)
         weight = (self.system.counts * len(self.system.labels)).reciprocal()[column]
         wrong = -(x @ weights)
         wrong[torch.arange(column.numel(), device=column.device), column] += 1
         # No row explains itself better than it would alone; only rounded moments say otherwise.
         least = self.strength / (weight * x.square().sum(dim=1) + self.strength)
         stays = torch.maximum(1 - weight * self.leverage(x), least)
-        errors = (wrong / stays[:, None]).square().sum(dim=1)
-        shares = torch.bincount(column, minlength=len(self.system.labels))[column]
-        return float((errors / shares).sum() / torch.unique(column).numel())
+        return wrong / stays[:, None]
+
+    def left_out_error(self, weights: Tensor, x: Tensor, labels: Tensor) -> float:
+        """Averages the squared error of every row as predicted without it, classes alike."""
+        errors = self.left_out_residuals(weights, x, labels).square().sum(dim=1)
+        return float((errors * class_shares(labels)).sum())
+
+    def left_out_scores(self, weights: Tensor, x: Tensor, labels: Tensor) -> Tensor:
+        """Computes the scores of every row as predicted without it, ``[m, k]``."""
+        column = self.system.columns_of(labels)
+        scores = -self.left_out_residuals(weights, x, labels)
+        scores[torch.arange(column.numel(), device=column.device), column] += 1
+        return scores
+
+
+def class_shares(labels: Tensor) -> Tensor:
+    """Weighs rows so that each class present weighs the same and all sum to one, ``[m]``."""
+    _, column, counts = torch.unique(labels, return_inverse=True, return_counts=True)
+    shares: Tensor = (counts * counts.numel()).double().reciprocal()[column]
+    return shares
 
 
 def left_out_errors(

@@ -11,17 +11,20 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor
 
 from evergraph.closed_form import (
+    CHOICES,
     FeatureConfig,
     HeldRows,
     Moments,
     RidgeSystem,
     RowSource,
     SmoothedFeatures,
+    choose_hops,
     left_out_errors,
+    readable_hops,
 )
 from evergraph.events import Epoch
 from evergraph.memory import ReplayBuffer, SelectionPool, make_selector
@@ -38,6 +41,8 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
     """Settings of the analytic learner: those of its rows, and what it keeps of them.
 
     Attributes:
+        hops: As for the rows, or ``auto``: chosen on the first task by leaving one out
+            (:mod:`evergraph.closed_form.hops`), then fixed, since statistics need one kind of row.
         rows: ``smoothed`` features, or embeddings of an ``encoder`` that is trained on the first
             task by gradient descent and then frozen.
         statistics: ``arrival`` keeps every row as it was when it arrived; ``refresh`` moves
@@ -48,12 +53,18 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
         precision: Precision of what is kept; computation is in double precision.
     """
 
+    hops: str = "auto"
     rows: Literal["smoothed", "encoder"] = "smoothed"
     statistics: Literal["arrival", "refresh"] = "arrival"
     strength: Annotated[float, Field(gt=0)] | Literal["auto"] = "auto"
     rank: int | None = Field(default=None, ge=1)
     precision: Literal["double", "single"] = "double"
     selector: str = "cd"
+
+    @field_validator("hops", mode="before")
+    @classmethod
+    def _readable_hops(cls, value: object) -> str:
+        return "auto" if value == "auto" else readable_hops(value)
 
 
 class Analytic(Method[AnalyticConfig]):
@@ -72,6 +83,8 @@ class Analytic(Method[AnalyticConfig]):
             self.buffer = ReplayBuffer(config.buffer_size)
         self.moments = Moments(config.rank, PRECISIONS[config.precision])
         self.kept_rows: Tensor | None = None  # [b, d], of the buffer's nodes, in their order
+        self.hops: str | None = None if config.hops == "auto" else config.hops
+        self.hop_losses: dict[str, float] = {}  # of every choice of hops, on the first task
         self.errors: dict[float, float] = {}  # of every strength, summed over rows left out
         self._weights: Tensor | None = None
         self._read: tuple[TaskContext, RowSource] | None = None
@@ -86,6 +99,7 @@ class Analytic(Method[AnalyticConfig]):
         if ctx.optimizer is not None:  # there is a network that is not trained yet
             yield from ctx.descend(self)
         with ctx.stage("features"):
+            self._choose_hops(ctx)
             x = self.rows(ctx).rows(ctx.view.train_nodes)
             self._refresh(ctx)
         with ctx.stage("statistics"):
@@ -96,11 +110,24 @@ class Analytic(Method[AnalyticConfig]):
             self._weights = system.decompose(self.strength).weights()
         yield Epoch(ctx.view.task, "classify", 0, 1, torch.tensor(self.errors[self.strength]))
 
+    def _choose_hops(self, ctx: TaskContext) -> None:
+        """Chooses which hops are read from now on, unless that is settled or there are none."""
+        if self.hops is not None or self.config.rows == "encoder":
+            return
+        source = self._smoothed(ctx, CHOICES[0])
+        rows = source.rows_by_hops(ctx.view.train_nodes, CHOICES)
+        labels = ctx.view.train_labels
+        choice = choose_hops(zip(CHOICES, rows, strict=True), labels, self._strengths)
+        self.hops, self.hop_losses = choice.hops, dict(choice.losses)
+
+    @property
+    def _strengths(self) -> tuple[float, ...]:
+        chosen = self.config.strength
+        return STRENGTHS if chosen == "auto" else (float(chosen),)
+
     def _judge_strengths(self, system: RidgeSystem, x: Tensor, labels: Tensor) -> None:
         """Adds up what every strength cost on rows left out, those of earlier tasks included."""
-        chosen = self.config.strength
-        strengths = STRENGTHS if chosen == "auto" else (float(chosen),)
-        for strength, error in left_out_errors(system, x, labels, strengths).items():
+        for strength, error in left_out_errors(system, x, labels, self._strengths).items():
             self.errors[strength] = self.errors.get(strength, 0.0) + error * labels.numel()
 
     @property
@@ -154,7 +181,12 @@ class Analytic(Method[AnalyticConfig]):
     def _source(self, ctx: TaskContext) -> RowSource:
         if self.config.rows == "encoder":
             return HeldRows.of(ctx.embed().relu())
-        return SmoothedFeatures(ctx.view.features, ctx.adjacency, self.config, ctx.seed)
+        assert self.hops is not None, "hops are chosen before rows are read"
+        return self._smoothed(ctx, self.hops)
+
+    def _smoothed(self, ctx: TaskContext, hops: str) -> SmoothedFeatures:
+        config = self.config.model_copy(update={"hops": hops})
+        return SmoothedFeatures(ctx.view.features, ctx.adjacency, config, ctx.seed)
 
     def _refresh(self, ctx: TaskContext) -> None:
         """Moves every class as its kept nodes have moved since they were last looked at."""
@@ -166,14 +198,20 @@ class Analytic(Method[AnalyticConfig]):
             self.moments.shift(label, drift[labels == label].mean(dim=0))
 
     def report(self) -> dict[str, Any]:
-        """Tells which strength was chosen and what each has cost on rows left out."""
+        """Tells which strength and hops were chosen and what each has cost on rows left out."""
         errors = {f"{strength:g}": error for strength, error in self.errors.items()}
-        return {"strength": self.strength, "left_out_error": errors}
+        told: dict[str, Any] = {"strength": self.strength, "left_out_error": errors}
+        if self.hops is not None:
+            told["hops"] = self.hops
+        if self.hop_losses:
+            told["left_out_loss"] = dict(self.hop_losses)
+        return told
 
     def memory_bytes(self) -> int:
-        """Counts the moments, the errors of strengths and, to refresh, the buffer with its rows."""
+        """Counts the moments, what choices cost and, to refresh, the buffer with its rows."""
         kept = 0 if self.kept_rows is None else self.kept_rows.numel()
-        extra = kept * self.moments.dtype.itemsize + 8 * len(self.errors)
+        judged = len(self.errors) + len(self.hop_losses) + bool(self.hop_losses)  # and the winner
+        extra = kept * self.moments.dtype.itemsize + 8 * judged
         return self.moments.memory_bytes() + extra + super().memory_bytes()
 
     def trim(self, stay: Tensor) -> None:
@@ -183,11 +221,13 @@ class Analytic(Method[AnalyticConfig]):
             self.kept_rows = self.kept_rows[stay.to(self.kept_rows.device)]
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the moments, the errors, the buffer and its rows; the weights follow."""
+        """Returns the moments, the choices, the buffer and its rows; the weights follow."""
         return {
             **super().state_dict(),
             "moments": self.moments.state_dict(),
             "errors": {repr(strength): error for strength, error in self.errors.items()},
+            "hops": self.hops,
+            "hop_losses": dict(self.hop_losses),
             "kept_rows": self.kept_rows,
         }
 
@@ -196,5 +236,7 @@ class Analytic(Method[AnalyticConfig]):
         super().load_state_dict(state)
         self.moments.load_state_dict(state["moments"])
         self.errors = {float(strength): error for strength, error in state["errors"].items()}
+        self.hops = state["hops"]
+        self.hop_losses = dict(state["hop_losses"])
         self.kept_rows = state["kept_rows"]
         self._weights = None
