@@ -16,8 +16,8 @@ from pathlib import Path
 
 import torch
 
+from evergraph.experiments.cells import make_cells
 from evergraph.experiments.config import Variant, resolve
-from evergraph.experiments.grid import make_cells
 from evergraph.experiments.runs import RunFolder, execute
 from evergraph.rng import make_generator
 from evergraph.stream import Graph

@@ -29,6 +29,10 @@ os.environ["OMP_NUM_THREADS"] = "1"
 settings.register_profile("evergraph", deadline=None, max_examples=50, derandomize=True)
 settings.load_profile("evergraph")
 
+# Some tests work in another folder, where a relative path would lead elsewhere.
+if os.environ.get("EVERGRAPH_DATA"):
+    os.environ["EVERGRAPH_DATA"] = str(Path(os.environ["EVERGRAPH_DATA"]).resolve())
+
 
 def tiny_graph(
     num_nodes: int = 40,

@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from evergraph.cli.tuning import TrialLog
+from evergraph.experiments.cells import make_cells
 from evergraph.experiments.config import RunConfig, Variant
-from evergraph.experiments.grid import make_cells
 from evergraph.experiments.runs import execute
 from evergraph.experiments.trials import TrialRow, read_rows, write_rows
 from evergraph.experiments.tuning import Search, run_searches

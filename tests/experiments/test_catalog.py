@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 from evergraph.experiments.catalog import EXPERIMENTS, find_experiments
+from evergraph.experiments.cells import make_cells
 from evergraph.experiments.config import RunConfig
 from evergraph.experiments.experiment import Experiment, Facts
-from evergraph.experiments.grid import make_cells
 from evergraph.experiments.paper import paper_numbers
 from evergraph.experiments.pool import RunPool
 from evergraph.experiments.reproduce import Request, find_facts, needed_runs, plan

@@ -18,16 +18,9 @@ import torch
 from evergraph import cli
 from evergraph.errors import InputError
 from evergraph.events import Epoch, TaskDone, TaskStarted
+from evergraph.experiments.cells import Cell, ProgressTracker, dataset_slug, make_cells, slug
 from evergraph.experiments.config import RunConfig, Variant, resolve
-from evergraph.experiments.grid import (
-    Cell,
-    ProgressTracker,
-    dataset_slug,
-    make_cells,
-    merge_runs,
-    run_grid,
-    slug,
-)
+from evergraph.experiments.grid import merge_runs, run_grid
 from evergraph.experiments.runs import RunFolder, execute
 from evergraph.experiments.summary import collect_results, summarise_grid
 
@@ -151,6 +144,16 @@ def test_merge_runs_takes_single_run_folders(work: Path):
     execute(make_config(), work / "lone")
     assert merge_runs(work / "all", [work / "lone"]) == 1
     assert set(results_at(work / "all")) == {"runs/graph/finetune/seed-0/results.json"}
+
+
+def test_copies_that_were_cut_short_are_no_runs(work: Path):
+    (cell,) = make_cells([make_config()], work / "out")
+    execute(cell.config, cell.path)
+    cut = cell.path.with_name(".seed-1.99.new")
+    cut.mkdir()
+    (cut / "results.json").write_bytes((cell.path / "results.json").read_bytes())
+    assert len(collect_results(work / "out")) == 1
+    assert merge_runs(work / "all", [work / "out"]) == 1
 
 
 def test_merge_runs_refuses_folder_without_runs(work: Path):

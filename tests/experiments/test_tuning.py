@@ -10,8 +10,8 @@ import pytest
 
 from evergraph.errors import InputError
 from evergraph.experiments import runs
+from evergraph.experiments.cells import make_cells
 from evergraph.experiments.config import RunConfig, Variant, resolve
-from evergraph.experiments.grid import make_cells
 from evergraph.experiments.presets import PRESETS
 from evergraph.experiments.runs import execute
 from evergraph.experiments.tuning import RECIPE, Search, run_searches

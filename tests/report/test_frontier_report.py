@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from evergraph.errors import InputError
 from evergraph.experiments.frontier import Point, mark_frontiers
-from evergraph.report.frontier_figure import frontier_figure
+from evergraph.report.experiment_figures import save_figure
+from evergraph.report.frontier_figure import draw_frontier
 
 POINTS = mark_frontiers(
     [
@@ -22,8 +24,14 @@ POINTS = mark_frontiers(
 )
 
 
-def test_frontier_figure_names_everyone_and_is_the_same_twice():
-    pictures = frontier_figure(POINTS, ("png", "svg"))
+def pictures_in(folder: Path) -> dict[str, bytes]:
+    folder.mkdir()
+    paths = save_figure(draw_frontier(POINTS), folder, "frontier")
+    return {path.suffix[1:]: path.read_bytes() for path in paths}
+
+
+def test_frontier_figure_names_everyone_and_is_the_same_twice(tmp_path: Path):
+    pictures = pictures_in(tmp_path / "first")
     assert pictures["png"].startswith(b"\x89PNG")
     text = pictures["svg"].decode()
     for word in (
@@ -34,10 +42,10 @@ def test_frontier_figure_names_everyone_and_is_the_same_twice():
         "citeseer",
     ):
         assert f"<!-- {word}" in text or word in text
-    assert frontier_figure(POINTS, ("svg",))["svg"] == pictures["svg"]
+    assert pictures_in(tmp_path / "second") == pictures
 
 
 def test_frontier_figure_says_how_to_get_matplotlib(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(InputError, match=r"pip install 'evergraph\[report\]'"):
-        frontier_figure(POINTS, ("png",))
+        draw_frontier(POINTS)

@@ -6,7 +6,8 @@ import pytest
 from scipy import stats
 
 from evergraph.experiments.paper import Claim
-from evergraph.report.statistics import difference_to_claim, estimate, quantile
+from evergraph.experiments.summary import quantile
+from evergraph.report.statistics import difference_to_claim, estimate
 
 
 def test_estimate_by_hand():

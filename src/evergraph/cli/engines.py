@@ -12,10 +12,11 @@ import torch
 from evergraph.cli.console import make_console
 from evergraph.cli.progress import GridProgress
 from evergraph.errors import InputError, unknown_name
+from evergraph.experiments.cells import Cell
 from evergraph.experiments.engines import Engine, LocalEngine, RayEngine
 from evergraph.experiments.engines.ray_cluster import import_ray
 from evergraph.experiments.environment import pick_device
-from evergraph.experiments.grid import Cell, run_grid
+from evergraph.experiments.grid import run_grid
 from evergraph.experiments.trackers import check_tracker
 
 

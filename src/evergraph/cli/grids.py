@@ -18,10 +18,11 @@ from evergraph.cli.engines import (
     check_output,
     run_cells,
 )
+from evergraph.experiments.cells import make_cells
 from evergraph.experiments.config import Variant, check_shared, resolve
 from evergraph.experiments.environment import pick_device
 from evergraph.experiments.files import make_folder, write_atomic, write_json
-from evergraph.experiments.grid import make_cells, merge_runs
+from evergraph.experiments.grid import merge_runs
 from evergraph.experiments.summary import collect_results, compare_pairs, summarise_grid
 from evergraph.methods import METHODS
 from evergraph.report import comparison_sheet, grid_sheet

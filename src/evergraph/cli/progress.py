@@ -18,7 +18,7 @@ from rich.progress import (
 )
 
 from evergraph.events import Epoch, Event, TaskDone, TaskStarted
-from evergraph.experiments.grid import Cell, Message
+from evergraph.experiments.cells import Cell, Message
 
 #: Least seconds between two updates of the loss, whose reading waits for the device.
 UPDATE_INTERVAL = 0.1

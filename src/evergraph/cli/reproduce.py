@@ -20,10 +20,10 @@ from evergraph.cli.engines import (
 )
 from evergraph.errors import InputError
 from evergraph.experiments.catalog import EXPERIMENTS, find_experiments
+from evergraph.experiments.cells import make_cells
 from evergraph.experiments.config import check_shared, parse_settings
 from evergraph.experiments.environment import pick_device
 from evergraph.experiments.files import make_folder
-from evergraph.experiments.grid import make_cells
 from evergraph.experiments.outcome import make_outcome
 from evergraph.experiments.pool import RunPool
 from evergraph.experiments.projection import first_task_plane

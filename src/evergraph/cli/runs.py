@@ -14,9 +14,9 @@ from evergraph.cli.progress import RunProgress
 from evergraph.cli.states import resume_state
 from evergraph.errors import InputError
 from evergraph.estimator.folder import StateFolder
+from evergraph.experiments.cells import dataset_slug, slug
 from evergraph.experiments.config import RunConfig, Variant, check_shared, resolve
 from evergraph.experiments.files import write_atomic
-from evergraph.experiments.grid import dataset_slug, slug
 from evergraph.experiments.runs import RunFolder, execute
 from evergraph.experiments.trackers import check_tracker, tracked
 from evergraph.report import accuracy_matrix, run_scores

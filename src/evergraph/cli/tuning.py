@@ -18,10 +18,11 @@ from evergraph.cli.engines import GridOptions, check_counts, check_finished, che
 from evergraph.cli.grids import parse_methods
 from evergraph.cli.progress import GridProgress
 from evergraph.errors import InputError
+from evergraph.experiments.cells import Cell, make_cells
 from evergraph.experiments.config import RunConfig, Variant, check_shared, parse_settings
 from evergraph.experiments.environment import pick_device
 from evergraph.experiments.files import make_folder, write_atomic
-from evergraph.experiments.grid import Cell, make_cells, run_grid
+from evergraph.experiments.grid import run_grid
 from evergraph.experiments.trials import (
     TrialRow,
     best_settings,

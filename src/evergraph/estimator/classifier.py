@@ -23,6 +23,7 @@ from evergraph.experiments.environment import pick_device
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+# scikit-learn comes without types, so that its classes are nothing known to inherit from.
 class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Classifies the nodes of a growing graph and keeps what it learned.
 

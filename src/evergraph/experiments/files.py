@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -106,3 +109,15 @@ def make_folder(path: Path) -> None:
             f"Expected to create the folder '{path}' (got: {error.strerror}); choose another "
             "--output."
         ) from None
+
+
+@contextmanager
+def replacing(folder: Path) -> Iterator[Path]:
+    """Gives a name beside a folder to write to, and puts what is there in the folder's place."""
+    beside = folder.with_name(f".{folder.name}.{os.getpid()}.new")
+    make_folder(folder.parent)
+    shutil.rmtree(beside, ignore_errors=True)
+    yield beside
+    if folder.exists():
+        shutil.rmtree(folder)
+    beside.rename(folder)

@@ -2,61 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from evergraph.errors import InputError
-from evergraph.experiments.cells import (
-    Cell,
-    Message,
-    OnCell,
-    OnMessage,
-    ProgressTracker,
-    dataset_slug,
-    make_cells,
-    slug,
-)
+from evergraph.experiments.cells import Cell, OnCell, OnMessage, make_cells
 from evergraph.experiments.engines import Engine, Job, LocalEngine
-from evergraph.experiments.files import make_folder
-from evergraph.experiments.runs import RunFolder
-
-__all__ = [
-    "Cell",
-    "Message",
-    "OnCell",
-    "OnMessage",
-    "ProgressTracker",
-    "dataset_slug",
-    "make_cells",
-    "merge_runs",
-    "run_grid",
-    "slug",
-]
+from evergraph.experiments.files import replacing
+from evergraph.experiments.runs import RunFolder, runs_to_merge
 
 
 def merge_runs(output: Path, sources: Sequence[Path]) -> int:
     """Copies finished runs made elsewhere into a grid's folder; returns how many were new."""
     finished: dict[Path, Cell] = {}
     for source in sources:  # everything is checked before anything is copied
-        found = sorted(source.glob("**/results.json"))
-        if not found:
-            raise InputError(
-                f"Expected '--merge' to name a folder with finished runs (got '{source}'); "
-                "check the path."
-            )
-        for results in found:
-            cell = make_cells([RunFolder(results.parent).config()], output)[0]
+        for folder in runs_to_merge(source):
+            cell = make_cells([RunFolder(folder).config()], output)[0]
             if RunFolder(cell.path).inspect(cell.config) is None:
-                finished[results.parent] = cell
+                finished[folder] = cell
     for folder, cell in finished.items():
-        if cell.path.exists():
-            shutil.rmtree(cell.path)  # the same run, unfinished here and finished there
-        make_folder(cell.path.parent)
-        beside = cell.path.with_name(f".{cell.path.name}.{os.getpid()}.new")
-        shutil.copytree(folder, beside)
-        beside.rename(cell.path)
+        with replacing(cell.path) as beside:
+            shutil.copytree(folder, beside)
     return len(finished)
 
 

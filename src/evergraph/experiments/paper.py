@@ -11,6 +11,9 @@ import yaml
 
 from evergraph.stream import protocol_for
 
+#: Runs behind each number that the paper prints.
+PAPER_SEEDS = 10
+
 
 class Claim(NamedTuple):
     """A printed mean with its standard deviation, None where none is printed."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from evergraph.errors import InputError
+from evergraph.experiments.cells import make_cells
 from evergraph.experiments.config import RunConfig
-from evergraph.experiments.files import make_folder, read_json, write_atomic, write_json
-from evergraph.experiments.grid import make_cells
-from evergraph.experiments.runs import RunFolder
+from evergraph.experiments.files import read_json, replacing, write_atomic, write_json
+from evergraph.experiments.runs import RunFolder, finished_runs, runs_to_merge
 
 
 class RunPool:
@@ -29,7 +28,7 @@ class RunPool:
     def rescan(self) -> None:
         """Looks for runs that have been finished since."""
         known = set(self.folders.values())
-        for folder in _finished(self.output / "runs"):
+        for folder in finished_runs(self.output / "runs"):
             if folder not in known:
                 self.folders[_hash(folder)] = folder
 
@@ -50,13 +49,7 @@ class RunPool:
         missing = {config.hash: config for config in wanted if config.hash not in self}
         found: dict[str, Path] = {}
         for source in sources:
-            folders = list(_finished(source))
-            if not folders:
-                raise InputError(
-                    f"Expected '--merge' to name a folder with finished runs (got '{source}'); "
-                    "check the path."
-                )
-            for folder in folders:
+            for folder in runs_to_merge(source):
                 run = read_json(folder / "results.json").get("config_hash")
                 # A release that added a setting hashes its runs otherwise: read those again.
                 run = run if run in missing else _hash(folder)
@@ -70,25 +63,13 @@ class RunPool:
     def _adopt(self, config: RunConfig, folder: Path) -> None:
         (cell,) = make_cells([config], self.output)
         RunFolder(cell.path).inspect(config)  # refuses a folder that holds another run
-        beside = cell.path.with_name(f".{cell.path.name}.new")
-        shutil.rmtree(beside, ignore_errors=True)
-        make_folder(cell.path.parent)
-        shutil.copytree(folder, beside)
-        results = read_json(beside / "results.json")
-        named = {"label": config.label, "overrides": config.overrides}
-        hashes = {"config_hash": config.hash, "variant_hash": config.variant_hash}
-        write_json(beside / "results.json", {**results, **named, **hashes})
-        write_atomic(beside / "config.yaml", config.to_yaml().encode())
-        if cell.path.exists():
-            shutil.rmtree(cell.path)  # the same run, unfinished here and finished there
-        beside.rename(cell.path)
-
-
-def _finished(folder: Path) -> Iterator[Path]:
-    """Lists run folders with results, leaving out copies that were never finished."""
-    for path in sorted(folder.glob("**/results.json")):
-        if not path.parent.name.startswith("."):
-            yield path.parent
+        with replacing(cell.path) as beside:
+            shutil.copytree(folder, beside)
+            results = read_json(beside / "results.json")
+            named = {"label": config.label, "overrides": config.overrides}
+            hashes = {"config_hash": config.hash, "variant_hash": config.variant_hash}
+            write_json(beside / "results.json", {**results, **named, **hashes})
+            write_atomic(beside / "config.yaml", config.to_yaml().encode())
 
 
 def _hash(folder: Path) -> str:

@@ -85,6 +85,26 @@ class RunFolder:
         return RunConfig.from_yaml(text, str(path))
 
 
+def finished_runs(folder: Path) -> list[Path]:
+    """Lists the run folders with results below a folder, in a fixed order.
+
+    Copies that were never finished are left out: their names begin with a dot.
+    """
+    found = sorted(folder.glob("**/results.json"))
+    return [path.parent for path in found if not path.parent.name.startswith(".")]
+
+
+def runs_to_merge(source: Path) -> list[Path]:
+    """Lists the finished runs of a folder to merge, refusing one without any."""
+    found = finished_runs(source)
+    if not found:
+        raise InputError(
+            f"Expected '--merge' to name a folder with finished runs (got '{source}'); "
+            "check the path."
+        )
+    return found
+
+
 def execute(
     config: RunConfig,
     path: Path,

@@ -10,13 +10,14 @@ from typing import Any
 
 from evergraph.errors import InputError
 from evergraph.experiments.files import read_json
+from evergraph.experiments.runs import finished_runs
 
 CONFIDENCE = 0.95
 
 
 def collect_results(folder: Path) -> list[dict[str, Any]]:
     """Reads every finished run below a folder, in a fixed order."""
-    return [read_json(path) for path in sorted(folder.glob("**/results.json"))]
+    return [read_json(run / "results.json") for run in finished_runs(folder)]
 
 
 def summarise_grid(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -105,11 +106,30 @@ def paired_interval(differences: Sequence[float]) -> tuple[float | None, float |
     if n < 2:
         return None, None
     mean = statistics.fmean(differences)
+    half = quantile(n - 1) * statistics.stdev(differences) / math.sqrt(n)
+    return mean - half, mean + half
+
+
+def welch_half_width(values: Sequence[float], std: float, count: int) -> float:
+    """Computes half of Welch's 95 % interval of the difference of two means.
+
+    Args:
+        values: One side, at least two.
+        std: Standard deviation of the other side.
+        count: How many values the other side has.
+    """
+    mine, theirs = statistics.variance(values) / len(values), std**2 / count
+    if mine + theirs == 0:
+        return 0.0
+    freedom = (mine + theirs) ** 2 / (mine**2 / (len(values) - 1) + theirs**2 / (count - 1))
+    return quantile(freedom) * math.sqrt(mine + theirs)
+
+
+def quantile(freedom: float) -> float:
+    """Returns Student's quantile for a two-sided 95 % interval."""
     from scipy import stats  # noqa: PLC0415 - a second of import that few commands need
 
-    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1))
-    half = quantile * statistics.stdev(differences) / math.sqrt(n)
-    return mean - half, mean + half
+    return float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
 
 
 def verdict(low: float | None, high: float | None) -> str:

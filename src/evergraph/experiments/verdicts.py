@@ -19,9 +19,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evergraph.experiments.summary import CONFIDENCE, paired_interval
+from evergraph.experiments.paper import PAPER_SEEDS
+from evergraph.experiments.summary import paired_interval, welch_half_width
 
-PAPER_SEEDS = 10
 #: Widest interval that still says something, in points.
 WIDEST = 4.0
 
@@ -58,7 +58,8 @@ def judge_number(
     difference = statistics.fmean(values) - printed
     if len(values) < 2:
         return Judgement(difference, None, None, "not tested")
-    half = _half_width(values, printed_std)
+    std = statistics.stdev(values) if printed_std is None else printed_std
+    half = welch_half_width(values, std, PAPER_SEEDS)
     low, high = difference - half, difference + half
     if high - low > WIDEST * point:
         word = "inconclusive"
@@ -69,20 +70,6 @@ def judge_number(
     else:
         word = "better" if difference * better > 0 else "worse"
     return Judgement(difference, low, high, word)
-
-
-def _half_width(values: Sequence[float], printed_std: float | None) -> float:
-    """Computes half of Welch's interval of the difference of two means."""
-    from scipy import stats  # noqa: PLC0415 - a second of import that few commands need
-
-    n, m = len(values), PAPER_SEEDS
-    std = statistics.stdev(values)
-    mine = std**2 / n
-    theirs = (std if printed_std is None else printed_std) ** 2 / m
-    if mine + theirs == 0:
-        return 0.0
-    freedom = (mine + theirs) ** 2 / (mine**2 / (n - 1) + theirs**2 / (m - 1))
-    return float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * math.sqrt(mine + theirs)
 
 
 def judge_statement(values: Sequence[float]) -> Judgement:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
-from evergraph.methods.base import Method, MethodConfig
+from evergraph.methods.base import Method, MethodConfig, SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.penalties import Parameters, bytes_of, quadratic_penalty, snapshot
 from evergraph.nn.model import NodeClassifier, Output
@@ -22,6 +23,19 @@ from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.features import Features, take_rows
 
 ConfigT = TypeVar("ConfigT", bound=MethodConfig)
+
+
+class WeightedConfig(MethodConfig):
+    """Settings of a method that weighs its penalty.
+
+    Attributes:
+        lam: λ, weight of the penalty.
+    """
+
+    lam: float = Field(default=1.0, ge=0)
+
+
+WeightedT = TypeVar("WeightedT", bound=WeightedConfig)
 
 
 class Anchor(NamedTuple):
@@ -87,6 +101,20 @@ class AnchoredMethod(Method[ConfigT]):
             Anchor(dict(anchor["parameters"]), dict(anchor["importance"]))
             for anchor in state["anchors"]
         ]
+
+
+class WeightedAnchors(AnchoredMethod[WeightedT]):
+    """Adds λ times the penalty to the cross-entropy."""
+
+    own_keys = frozenset({"lam"})
+    search: ClassVar[SearchSpace] = {
+        "lam": (1e0, 3e0, 1e1, 3e1, 1e2, 3e2, 1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6),
+    }
+
+    def loss(self, ctx: TaskContext) -> Tensor:
+        """Cross-entropy on the current nodes, plus the penalty of all anchors."""
+        current = ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
+        return current + self.config.lam * self.penalty(ctx)
 
 
 def prepared(ctx: TaskContext) -> NodeClassifier:

@@ -16,20 +16,24 @@ mean of squares. Up to 64 nodes are exact: no dearer than the 64 probes that wou
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from evergraph.methods.anchors import AnchoredMethod, evaluated_parts, gradients, prepared
-from evergraph.methods.base import MethodConfig, SearchSpace
+from evergraph.methods.anchors import (
+    WeightedAnchors,
+    WeightedConfig,
+    evaluated_parts,
+    gradients,
+    prepared,
+)
 from evergraph.methods.context import TaskContext
 from evergraph.methods.penalties import Parameters, zeros_like
 
 
-class EWCConfig(MethodConfig):
+class EWCConfig(WeightedConfig):
     """Settings of EWC.
 
     Attributes:
@@ -43,22 +47,13 @@ class EWCConfig(MethodConfig):
     exact_nodes: int = Field(default=64, ge=0)
 
 
-class EWC(AnchoredMethod[EWCConfig]):
+class EWC(WeightedAnchors[EWCConfig]):
     """Holds the parameters that earlier tasks' likelihood is sensitive to."""
 
     Config = EWCConfig
     summary = "holds parameters by the Fisher information of every earlier task"
     paper = "Kirkpatrick et al., Overcoming catastrophic forgetting in neural networks"
     year = 2017
-    own_keys = frozenset({"lam"})
-    search: ClassVar[SearchSpace] = {
-        "lam": (1e0, 3e0, 1e1, 3e1, 1e2, 3e2, 1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6),
-    }
-
-    def loss(self, ctx: TaskContext) -> Tensor:
-        """Cross-entropy on the current nodes, plus the penalty of every earlier task."""
-        current = ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
-        return current + self.config.lam * self.penalty(ctx)
 
     def importance(self, ctx: TaskContext) -> Parameters:
         r"""Computes the empirical Fisher, exactly or by random signs.

@@ -13,19 +13,23 @@ nodes of a task a sample of 256 stands for all. λ = 1 is ours: the lower end of
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from evergraph.methods.anchors import Anchor, AnchoredMethod, evaluated_parts, gradients, prepared
-from evergraph.methods.base import MethodConfig, SearchSpace
+from evergraph.methods.anchors import (
+    Anchor,
+    WeightedAnchors,
+    WeightedConfig,
+    evaluated_parts,
+    gradients,
+    prepared,
+)
 from evergraph.methods.context import TaskContext
 from evergraph.methods.penalties import Parameters, add_importance, zeros_like
 
 
-class MASConfig(MethodConfig):
+class MASConfig(WeightedConfig):
     """Settings of MAS.
 
     Attributes:
@@ -33,26 +37,16 @@ class MASConfig(MethodConfig):
         num_nodes: The most training nodes of a task that its importance is averaged over.
     """
 
-    lam: float = Field(default=1.0, ge=0)
     num_nodes: int = Field(default=256, ge=1)
 
 
-class MAS(AnchoredMethod[MASConfig]):
+class MAS(WeightedAnchors[MASConfig]):
     """Holds the parameters that the network's answers are sensitive to."""
 
     Config = MASConfig
     summary = "holds parameters by how much the logits of earlier tasks' nodes depend on them"
     paper = "Aljundi et al., Memory Aware Synapses: Learning what (not) to forget"
     year = 2018
-    own_keys = frozenset({"lam"})
-    search: ClassVar[SearchSpace] = {
-        "lam": (1e0, 3e0, 1e1, 3e1, 1e2, 3e2, 1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6),
-    }
-
-    def loss(self, ctx: TaskContext) -> Tensor:
-        """Cross-entropy on the current nodes, plus the penalty."""
-        current = ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
-        return current + self.config.lam * self.penalty(ctx)
 
     def importance(self, ctx: TaskContext) -> Parameters:
         """Averages the absolute gradient of the squared norm of the logits over nodes."""

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg", "pdf")
+#: Without a date the same figure gives the same bytes.
+UNDATED: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 #: Colours that stay apart for colour-blind readers and in print (Okabe and Ito).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 #: Panels side by side.
@@ -90,9 +92,8 @@ def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # the places are found; once is enough
     for path in paths:
-        undated = {"png": None, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
         with rc_context({"svg.hashsalt": "evergraph"}):
-            figure.savefig(path, dpi=150, metadata=undated[path.suffix[1:]])
+            figure.savefig(path, dpi=150, metadata=UNDATED.get(path.suffix[1:]))
     return paths
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from io import BytesIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from evergraph.errors import InputError
 from evergraph.experiments.frontier import Cost, Point, buffer_bytes
+from evergraph.report.experiment_figures import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 TITLES: dict[Cost, str] = {
     "bytes": "bytes kept from task to task",
@@ -15,34 +17,26 @@ TITLES: dict[Cost, str] = {
 }
 COLORS = {"analytic": "#0b6e4f", "dslr": "#c44536", "replay": "#e09f3e", "joint": "#444444"}
 OTHER_COLOR = "#5b7db1"
-#: Same bytes for the same points, and text that stays text.
-RC = {"svg.hashsalt": "evergraph", "svg.fonttype": "none", "font.size": 9}
 MARKERS = "osD^v<>PXph*"
 #: Points further below the best than this are named at the edge: they would flatten the rest.
 REACH = 22.0
 
 
-def frontier_figure(points: Sequence[Point], formats: Sequence[str]) -> dict[str, bytes]:
-    """Draws the points and returns the picture in every format asked for."""
-    matplotlib = _matplotlib()
+def draw_frontier(points: Sequence[Point]) -> Figure:
+    """Draws a line of two panels per dataset, all labels named below."""
     datasets = list(dict.fromkeys(point.dataset for point in points))
     styles = _styles(points)
-    with matplotlib.rc_context(RC):
-        figure = matplotlib.figure.Figure(
-            figsize=(10, 2.9 * len(datasets) + 1.1), layout="constrained"
-        )
-        grid = figure.subplots(len(datasets), 2, squeeze=False, sharey="row")
-        for row, dataset in zip(grid, datasets, strict=True):
-            mine = [point for point in points if point.dataset == dataset]
-            for axes, cost in zip(row, TITLES, strict=True):
-                _draw(axes, mine, cost, styles)
-            row[0].set_ylabel(f"{dataset}\nPM, %")
-        for axes, title in zip(grid[-1], TITLES.values(), strict=True):
-            axes.set_xlabel(title)
-        _legend(figure, grid)
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # laid out once: every format shows the same
-        return {kind: _render(figure, kind) for kind in formats}
+    figure = new_figure(10, 2.9 * len(datasets) + 1.1)
+    grid = figure.subplots(len(datasets), 2, squeeze=False, sharey="row")
+    for row, dataset in zip(grid, datasets, strict=True):
+        mine = [point for point in points if point.dataset == dataset]
+        for axes, cost in zip(row, TITLES, strict=True):
+            _draw(axes, mine, cost, styles)
+        row[0].set_ylabel(f"{dataset}\nPM, %")
+    for axes, title in zip(grid[-1], TITLES.values(), strict=True):
+        axes.set_xlabel(title)
+    _legend(figure, grid)
+    return figure
 
 
 def _draw(axes: Any, points: Sequence[Point], cost: Cost, styles: dict[str, Any]) -> None:
@@ -117,22 +111,3 @@ def _legend(figure: Any, grid: Any) -> None:
     figure.legend(
         names.values(), names.keys(), loc="outside lower center", ncol=4, fontsize=8, frameon=False
     )
-
-
-def _render(figure: Any, kind: str) -> bytes:
-    stream = BytesIO()
-    # Without a date the same points give the same file.
-    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-    figure.savefig(stream, format=kind, dpi=110, metadata=metadata)
-    return stream.getvalue()
-
-
-def _matplotlib() -> Any:
-    try:
-        import matplotlib.figure  # noqa: PLC0415 - optional
-    except ModuleNotFoundError:
-        raise InputError(
-            "Expected matplotlib to draw the figure (it is not installed); pip install "
-            "'evergraph[report]'."
-        ) from None
-    return matplotlib

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from evergraph.errors import InputError
+from evergraph.experiments.cells import slug
 from evergraph.experiments.files import make_folder
-from evergraph.experiments.grid import slug
 from evergraph.report.drawings import COLOURS, DRAWINGS
+from evergraph.report.experiment_figures import UNDATED
 
 FORMATS = ("pdf", "png", "svg")
 STYLE: dict[Any, Any] = {
@@ -64,7 +65,6 @@ def write_figures(data: dict[str, Any], folder: Path, formats: Sequence[str]) ->
                     continue
                 for ending in formats:
                     path = folder / f"{slug(dataset['name'])}-{name}.{ending}"
-                    when = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(ending)
-                    figure.savefig(path, bbox_inches="tight", dpi=300, metadata=when)
+                    figure.savefig(path, bbox_inches="tight", dpi=300, metadata=UNDATED.get(ending))
                     written.append(path)
     return written

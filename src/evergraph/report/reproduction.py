@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergraph.experiments.catalog import EXPERIMENTS
 from evergraph.experiments.config import load_mapping
 from evergraph.experiments.files import make_folder, read_json, write_atomic, write_json
 from evergraph.experiments.frontier import points_of
 from evergraph.experiments.paper import paper_numbers
-from evergraph.report.experiment_figures import (
-    FORMATS,
-    draw_embedding,
-    draw_outcome,
-    save_figure,
-)
-from evergraph.report.frontier_figure import frontier_figure
+from evergraph.report.experiment_figures import draw_embedding, draw_outcome, save_figure
+from evergraph.report.frontier_figure import draw_frontier
 from evergraph.report.outcomes import (
     Outcome,
     latex,
@@ -27,6 +22,9 @@ from evergraph.report.outcomes import (
     outcome_sheets,
 )
 from evergraph.report.tables import Sheet
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 EXPLANATIONS = "explanations.yaml"
 #: What the document links to, in a folder beside it.
@@ -59,10 +57,9 @@ def write_experiment(outcome: Outcome, folder: Path, plane: Mapping[str, Any] | 
     tables = "\n".join(latex(sheet) for sheet in outcome_sheets(outcome))
     write_atomic(folder / f"{name}.tex", tables.encode())
     if outcome["figure"]["kind"] == "frontier":
-        for kind, picture in frontier_figure(points_of(outcome), FORMATS).items():
-            write_atomic(folder / f"{name}.{kind}", picture)
-        return
-    figure = draw_outcome(outcome)
+        figure: Figure | None = draw_frontier(points_of(outcome))
+    else:
+        figure = draw_outcome(outcome)
     if plane is not None:
         write_json(folder / f"{name}-points.json", plane)
         figure = draw_embedding(plane, list(plane["kept"]))

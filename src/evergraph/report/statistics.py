@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 
-from evergraph.experiments.paper import Claim
-from evergraph.experiments.summary import CONFIDENCE, mean_std, paired_interval
-
-#: Runs behind each number that the paper prints.
-PAPER_RUNS = 10
+from evergraph.experiments.paper import PAPER_SEEDS, Claim
+from evergraph.experiments.summary import mean_std, paired_interval, welch_half_width
 
 Estimate = dict[str, float | int | None]
 
@@ -34,16 +30,5 @@ def difference_to_claim(values: Sequence[float | None], claim: Claim) -> Estimat
     difference = statistics.fmean(known) - claim.mean
     if len(known) < 2 or claim.std is None:
         return {"difference": difference, "low": None, "high": None}
-    mine, theirs = statistics.variance(known) / len(known), claim.std**2 / PAPER_RUNS
-    if mine + theirs == 0:
-        return {"difference": difference, "low": difference, "high": difference}
-    freedom = (mine + theirs) ** 2 / (mine**2 / (len(known) - 1) + theirs**2 / (PAPER_RUNS - 1))
-    half = quantile(freedom) * math.sqrt(mine + theirs)
+    half = welch_half_width(known, claim.std, PAPER_SEEDS)
     return {"difference": difference, "low": difference - half, "high": difference + half}
-
-
-def quantile(freedom: float) -> float:
-    """Returns Student's quantile for a two-sided 95 % interval."""
-    from scipy import stats  # noqa: PLC0415 - a second of import that few commands need
-
-    return float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))

@@ -30,11 +30,6 @@ class Adjacency:
     symmetric: bool = True
     whole_degree: Tensor | None = None  # [num_sources] int64, only of a part
     own: Tensor | None = None  # [n] int64; None: every source is a node, in the same order
-    num_sources: int = -1  # as many as nodes unless told
-
-    def __post_init__(self) -> None:
-        if self.num_sources < 0:
-            object.__setattr__(self, "num_sources", self.num_nodes)
 
     @classmethod
     def from_edges(cls, edges: Tensor, num_nodes: int, symmetric: bool = True) -> Adjacency:
@@ -49,7 +44,7 @@ class Adjacency:
     def between(cls, src: Tensor, dst: Tensor, own: Tensor, whole_degree: Tensor) -> Adjacency:
         """Edges from ``whole_degree.numel()`` sources to ``own.numel()`` nodes, sorted already."""
         n = own.numel()
-        return cls(n, src, dst, _pointer(dst, n), False, whole_degree, own, whole_degree.numel())
+        return cls(n, src, dst, _pointer(dst, n), False, whole_degree, own)
 
     @classmethod
     def _from_keys(cls, keys: Tensor, num_nodes: int, symmetric: bool) -> Adjacency:
@@ -61,6 +56,13 @@ class Adjacency:
     def num_edges(self) -> int:
         """Counts directed edges: twice the undirected ones when there are no loops."""
         return self.src.numel()
+
+    @property
+    def num_sources(self) -> int:
+        """Counts the nodes that edges may come from."""
+        if self.own is None or self.whole_degree is None:
+            return self.num_nodes
+        return self.whole_degree.numel()
 
     @property
     def device(self) -> torch.device:
@@ -162,7 +164,7 @@ class Adjacency:
             return self
         arrays = (self.src.to(device), self.dst.to(device), self.indptr.to(device))
         whole, own = (None if x is None else x.to(device) for x in (self.whole_degree, self.own))
-        return Adjacency(self.num_nodes, *arrays, self.symmetric, whole, own, self.num_sources)
+        return Adjacency(self.num_nodes, *arrays, self.symmetric, whole, own)
 
 
 def chunk_pointers(indptr: Tensor, size: int = 64) -> tuple[Tensor, Tensor]:

@@ -7,8 +7,9 @@ from typing import Any
 
 from evergraph import __version__
 from evergraph.experiments.paper import claims
+from evergraph.experiments.summary import quantile
 from evergraph.report.collect import Collection, Dataset, Group, Run, flat
-from evergraph.report.statistics import difference_to_claim, estimate, quantile
+from evergraph.report.statistics import difference_to_claim, estimate
 from evergraph.samples import numbers
 
 METRIC_KEYS = ("pm", "fm", "current")
