@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,7 @@ def _version(package: str) -> str | None:
         return None
 
 
+@cache
 def _commit() -> str | None:
     """Returns the commit of the source tree, None when it is not a checkout."""
     try:
