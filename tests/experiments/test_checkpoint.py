@@ -150,11 +150,23 @@ def test_checkpoint_is_safetensors_with_json(tmp_path: Path):
     save_checkpoint(tmp_path, Learner(Keeper(NESTED), next_task=1), [])
     (path,) = tmp_path.iterdir()
     with safe_open(path, framework="pt") as file:
-        document = json.loads(file.metadata()["state"])
+        document = json.loads(file.metadata()["state"])["content"]
         whole = file.get_tensor(document["method"]["whole"]["$tensor"])
     assert document["next_task"] == 1
     assert document["method"]["plain"] == NESTED["plain"]
     assert same(whole, NESTED["whole"])
+
+
+def test_checkpoint_with_one_bit_flipped_is_refused_wherever_it_is(tmp_path: Path):
+    save_checkpoint(tmp_path, Learner(Keeper({"x": torch.arange(5.0)}), next_task=1), [])
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << at % 8)]) + whole[at + 1 :])
+        with pytest.raises(InputError, match="damaged"):
+            load_checkpoint(tmp_path, Learner(Keeper({})), MODEL, "cpu")
+    path.write_bytes(whole)
+    load_checkpoint(tmp_path, Learner(Keeper({})), MODEL, "cpu")
 
 
 def test_save_checkpoint_replaces_the_last_one(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from evergraph.errors import InputError
 from evergraph.experiments.files import make_folder, read_regular, write_atomic
-from evergraph.nn import ModelConfig, build_model
+from evergraph.nn import ModelConfig, NodeClassifier, build_model
 from evergraph.rng import make_generator
 from evergraph.train import Learner
 
@@ -88,8 +89,12 @@ def restore_learner(
     """Takes back what :func:`learner_state` returned; a wrong state raises anything."""
     learner.next_task = int(state["next_task"])
     learner.method.load_state_dict(state["method"])
-    if state["model"] is None:
-        return
+    if state["model"] is not None:
+        learner.model = _restore_model(state, model_config).to(device)
+    learner.method.check_fit(learner.model)
+
+
+def _restore_model(state: Mapping[str, Any], model_config: ModelConfig) -> NodeClassifier:
     weights: dict[str, Tensor] = state["model"]
     channels = state.get("channels")  # only where surgery has changed them
     in_dim, num_classes = weights["encoder.layers.0.weight"].shape[0], weights["head.bias"].numel()
@@ -97,7 +102,7 @@ def restore_learner(
     generator = make_generator(0, "restored")
     model = build_model(model_config, in_dim, num_classes, generator, channels)
     model.load_state_dict(weights)
-    learner.model = model.to(device)
+    return model
 
 
 def _check_size(
@@ -118,18 +123,37 @@ def _check_size(
 
 
 def pack(state: Any) -> bytes:
-    """Writes nested tensors and plain values as safetensors, the plain values as JSON in it."""
+    """Writes nested tensors and plain values as safetensors, the plain values as JSON in it.
+
+    A checksum of everything else stands in the JSON too: two entries of metadata would not
+    always be written in the same order.
+    """
     tensors: dict[str, Tensor] = {}
     document = _lift(state, tensors)
-    return save(tensors, metadata={"state": json.dumps(document)})
+    checksum = _checksum(*_open(save(tensors, metadata={"state": json.dumps(document)})))
+    signed = {"sha256": checksum, "content": document}
+    return save(tensors, metadata={"state": json.dumps(signed)})
 
 
 def unpack(content: bytes) -> Any:
     """Reads what :func:`pack` wrote; tensors lie on the CPU. Damaged content raises anything."""
     tensors = load(content)  # checks every declared size against the content
+    header, body = _open(content)
+    signed = json.loads(header["__metadata__"]["state"])
+    header["__metadata__"]["state"] = json.dumps(signed["content"])
+    if signed["sha256"] != _checksum(header, body):
+        raise ValueError("damaged")
+    return _lower(signed["content"], tensors)
+
+
+def _open(content: bytes) -> tuple[dict[str, Any], bytes]:
+    """Splits a safetensors file into its header and what follows."""
     length = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + length])
-    return _lower(json.loads(header["__metadata__"]["state"]), tensors)
+    return json.loads(content[8 : 8 + length]), content[8 + length :]
+
+
+def _checksum(header: Mapping[str, Any], body: bytes) -> str:
+    return hashlib.sha256(json.dumps(header, sort_keys=True).encode() + body).hexdigest()
 
 
 def to_device(value: Any, device: torch.device | str, copy: bool = False) -> Any:

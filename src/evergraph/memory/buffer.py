@@ -90,7 +90,7 @@ class ReplayBuffer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores what :meth:`state_dict` returned."""
         self.picks = {int(label): nodes for label, nodes in state["picks"].items()}
-        self.train_counts = {int(label): count for label, count in state["train_counts"].items()}
+        self.train_counts = {int(key): int(count) for key, count in state["train_counts"].items()}
 
 
 def moved(nodes: Tensor, new_rows: Tensor, gone: Tensor | None = None) -> Tensor:

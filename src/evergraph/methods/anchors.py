@@ -102,6 +102,16 @@ class AnchoredMethod(Method[ConfigT]):
             for anchor in state["anchors"]
         ]
 
+    def check_fit(self, model: NodeClassifier | None) -> None:
+        """Refuses anchors of another network; its head may have grown since."""
+        weights = {} if model is None else dict(model.named_parameters())
+        for anchor in self.anchors:
+            for name, value in anchor.parameters.items():
+                now, known = weights[name].shape, value.shape
+                grown = name.startswith("head.") and known[0] <= now[0] and known[1:] == now[1:]
+                if (known != now and not grown) or anchor.importance[name].shape != known:
+                    raise ValueError("anchors of another network")
+
 
 class WeightedAnchors(AnchoredMethod[WeightedT]):
     """Adds λ times the penalty to the cross-entropy."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from evergraph.events import Epoch
 from evergraph.memory.buffer import ReplayBuffer
 from evergraph.methods.context import TaskContext
+from evergraph.nn.model import NodeClassifier
 from evergraph.validation import Config
 
 #: What a method may declare that it needs beyond a :class:`~evergraph.stream.GraphView`.
@@ -133,3 +134,6 @@ class Method(ABC, Generic[ConfigT]):
         """Restores what :meth:`state_dict` returned."""
         if self.buffer is not None:
             self.buffer.load_state_dict(state["buffer"])
+
+    def check_fit(self, model: NodeClassifier | None) -> None:
+        """Raises if what was restored does not belong to the network that was restored with it."""

@@ -192,4 +192,8 @@ class DSLR(ReplayBase[DSLRConfig]):
         """Restores what :meth:`state_dict` returned."""
         super().load_state_dict(state)
         self.candidates = state["candidates"]
+        if self.candidates is not None and (
+            self.candidates.ndim != 2 or self.candidates.shape[0] != len(self.buffer)
+        ):
+            raise ValueError("candidates of other nodes")
         self.same_class = {int(label): near for label, near in state["same_class"].items()}

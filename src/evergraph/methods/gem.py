@@ -112,7 +112,7 @@ class GEM(BufferBase[GEMConfig]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores what :meth:`state_dict` returned."""
         super().load_state_dict(state)
-        self.task_of = {int(label): task for label, task in state["task_of"].items()}
+        self.task_of = {int(label): int(task) for label, task in state["task_of"].items()}
 
 
 def turn_gradient(current: Tensor, memory: Tensor, margin: float) -> Tensor:

@@ -235,3 +235,15 @@ class RCLG(BufferBase[RCLGConfig]):
             generator = make_generator(0, "restored")
             self.reinforce = self._make_reinforce(state["reinforce"]["num_layers"], generator)
             self.reinforce.load_state_dict(state["reinforce"])
+
+    def check_fit(self, model: NodeClassifier | None) -> None:
+        """Refuses a controller of another network and logits of other nodes."""
+        layers = 0 if model is None else len(model.encoder.layers)
+        if self.reinforce is not None and self.reinforce.controller.num_layers != layers:
+            raise ValueError("a controller of another network")
+        if self.logits is None or self.widths is None:
+            return
+        rows, columns = self.logits.shape
+        classes = 0 if model is None else model.head.num_classes
+        if rows != len(self.buffer) or self.widths.shape != (rows,) or columns > classes:
+            raise ValueError("logits of other nodes")

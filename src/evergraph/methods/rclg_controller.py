@@ -119,9 +119,12 @@ class Reinforce:
             int(index): {name: value.cpu() for name, value in group.items()}
             for index, group in state["averages"].items()
         }
+        for parameter, group in zip(self.controller.parameters(), averages.values(), strict=False):
+            if any(value.shape not in (parameter.shape, ()) for value in group.values()):
+                raise ValueError("averages of another controller")
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": averages, "param_groups": groups})
-        self.baseline = state["baseline"]
+        self.baseline = None if state["baseline"] is None else float(state["baseline"])
 
     def _averages(self) -> dict[str, dict[str, Tensor]]:
         """Returns Adam's state, by the number of the parameter."""
