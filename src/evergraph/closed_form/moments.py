@@ -105,8 +105,21 @@ class Moments:
         return {str(label): dict(vars(moments)) for label, moments in self.classes.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores what :meth:`state_dict` returned."""
+        """Restores what :meth:`state_dict` returned, refusing parts that do not fit each other."""
         self.classes = {int(label): ClassMoments(**moments) for label, moments in state.items()}
+        width = {part.mean.shape for part in self.classes.values()}
+        whole = all(
+            type(part.count) is int
+            and part.count > 0
+            and math.isfinite(part.rest)
+            and part.mean.is_floating_point()
+            and part.factor.dtype == part.mean.dtype
+            and part.factor.ndim == 2
+            and part.factor.shape[1:] == part.mean.shape
+            for part in self.classes.values()
+        )
+        if len(width) > 1 or not whole:
+            raise ValueError("moments of different rows")
 
 
 def _triangular(rows: Tensor) -> Tensor:

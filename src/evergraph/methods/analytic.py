@@ -235,8 +235,13 @@ class Analytic(Method[AnalyticConfig]):
         """Restores what :meth:`state_dict` returned."""
         super().load_state_dict(state)
         self.moments.load_state_dict(state["moments"])
-        self.errors = {float(strength): error for strength, error in state["errors"].items()}
-        self.hops = state["hops"]
+        self.errors = {float(at): float(error) for at, error in state["errors"].items()}
+        self.hops = None if state["hops"] is None else readable_hops(state["hops"])
         self.hop_losses = dict(state["hop_losses"])
         self.kept_rows = state["kept_rows"]
         self._weights = None
+        if self.hops is None and self.config.rows != "encoder" and self.moments.classes:
+            raise ValueError("moments of unknown rows")
+        rows, buffer = self.kept_rows, self.buffer
+        if rows is not None and (buffer is None or rows.ndim != 2 or len(rows) != len(buffer)):
+            raise ValueError("rows of other nodes")

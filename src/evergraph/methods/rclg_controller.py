@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -125,6 +126,8 @@ class Reinforce:
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": averages, "param_groups": groups})
         self.baseline = None if state["baseline"] is None else float(state["baseline"])
+        if self.baseline is not None and not math.isfinite(self.baseline):
+            raise ValueError("a baseline that is no number")
 
     def _averages(self) -> dict[str, dict[str, Tensor]]:
         """Returns Adam's state, by the number of the parameter."""
