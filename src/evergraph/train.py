@@ -109,22 +109,34 @@ def descend(method: Method[Any], ctx: TaskContext) -> Iterator[Epoch]:
     assert model is not None
     assert optimizer is not None
 
-    def step() -> Tensor:
+    def differentiate() -> Tensor:
         loss = method.loss(ctx)
         optimizer.zero_grad()
         torch.autograd.backward(loss)
-        method.after_backward(ctx)
-        optimizer.step()
         return loss.detach()
 
-    record = method.static_step and ctx.batch_size is None
-    repeated = Repeated(step, ctx.device, ctx.device_generators, record=record)
+    def update() -> None:
+        method.after_backward(ctx)
+        optimizer.step()
+
+    def step() -> Tensor:
+        loss = differentiate()
+        update()
+        return loss
+
+    apart = method.static_loss and not method.static_step  # what follows the gradient may wait
+    record = (method.static_step or method.static_loss) and ctx.batch_size is None
+    repeated = Repeated(
+        differentiate if apart else step, ctx.device, ctx.device_generators, record=record
+    )
     with ctx.stage("classify"):
         for epoch in range(ctx.training.epochs):
             model.train()
             for batch in ctx.batches():
                 ctx.batch = batch
                 loss = repeated()
+                if apart:
+                    update()
             yield Epoch(ctx.view.task, "classify", epoch, ctx.training.epochs, loss)
 
 

@@ -45,6 +45,7 @@ class Method(ABC, Generic[ConfigT]):
         backbones: The encoders it can work with, None for all.
         static_step: Whether ``loss`` and ``after_backward`` launch the same work at every step
             of a task and never read a value back, so that CUDA may record them once.
+        static_loss: The same of ``loss`` alone: what ``after_backward`` does is not recorded.
         attention_optional: Whether it can do without attention, if it needs it, on a backbone
             that has none; ``ctx.forward(attention=True)`` then returns an empty list.
         closed_form: Whether it solves for the whole graph without a network, so that neither the
@@ -60,6 +61,7 @@ class Method(ABC, Generic[ConfigT]):
     year: ClassVar[int]
     needs: ClassVar[frozenset[str]] = frozenset()
     static_step: ClassVar[bool] = False
+    static_loss: ClassVar[bool] = False
     backbones: ClassVar[frozenset[str] | None] = None
     attention_optional: ClassVar[bool] = False
     closed_form: ClassVar[bool] = False

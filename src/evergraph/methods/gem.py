@@ -25,6 +25,7 @@ from torch import Tensor
 from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import BufferBase, BufferConfig
+from evergraph.nn.repeat import Repeated
 from evergraph.stream.tasks import LabelledNodes
 
 RIDGE = 1e-3
@@ -47,6 +48,7 @@ class GEM(BufferBase[GEMConfig]):
     summary = "projects gradients so that the loss on no old task's buffer rises"
     paper = "Lopez-Paz and Ranzato, Gradient Episodic Memory for Continual Learning"
     year = 2017
+    static_loss = True
     search: ClassVar[SearchSpace] = {
         "margin": (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0),
     }
@@ -55,6 +57,7 @@ class GEM(BufferBase[GEMConfig]):
         super().__init__(config)
         self.task_of: dict[int, int] = {}  # class → the task that brought it
         self._old: list[LabelledNodes] = []  # kept nodes of each old task
+        self._memory: Repeated | None = None  # computes G, [s, P]
 
     def begin_task(self, ctx: TaskContext) -> None:
         """Warm-starts the network and sorts the buffer by task."""
@@ -63,6 +66,12 @@ class GEM(BufferBase[GEMConfig]):
         task_of = [self.task_of[label] for label in kept.labels.tolist()]
         tasks = torch.tensor(task_of, dtype=torch.int64, device=kept.nodes.device)
         self._old = [kept.take(tasks == task) for task in torch.unique(tasks).tolist()]
+        self._memory = Repeated(
+            lambda: torch.stack([self._gradient(ctx, old) for old in self._old]),
+            ctx.device,
+            ctx.device_generators,
+            record=ctx.batch_size is None,
+        )
 
     def loss(self, ctx: TaskContext) -> Tensor:
         """Cross-entropy on the current training nodes."""
@@ -73,23 +82,23 @@ class GEM(BufferBase[GEMConfig]):
         if not self._old:
             return
         assert ctx.model is not None
-        parameters = list(ctx.model.parameters())
-        current = torch.cat([_gradient_of(p).flatten() for p in parameters])
-        memory = torch.stack([self._gradient(ctx, parameters, old) for old in self._old])
-        turned = turn_gradient(current, memory, self.config.margin)
+        assert self._memory is not None
+        grads = [_gradient_of(parameter) for parameter in ctx.model.parameters()]
+        current = torch.cat([grad.flatten() for grad in grads])
+        turned = turn_gradient(current, self._memory(), self.config.margin)
         if turned is current:
             return
-        pieces = torch.split_with_sizes(turned, [p.numel() for p in parameters])
-        for parameter, piece in zip(parameters, pieces, strict=True):
-            parameter.grad = piece.view_as(parameter)
+        pieces = torch.split_with_sizes(turned, [grad.numel() for grad in grads])
+        for grad, piece in zip(grads, pieces, strict=True):
+            grad.copy_(piece.view_as(grad))  # in its place, which a recorded step writes to
 
-    def _gradient(
-        self, ctx: TaskContext, parameters: list[torch.nn.Parameter], old: LabelledNodes
-    ) -> Tensor:
+    def _gradient(self, ctx: TaskContext, old: LabelledNodes) -> Tensor:
         """Differentiates the loss on one old task's kept nodes, ``[number of parameters]``."""
+        assert ctx.model is not None
         old = old.take(ctx.subset(old.nodes.numel()))
         loss = ctx.cross_entropy(ctx.forward(old.nodes), old.labels)
-        return torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)])
+        grads = torch.autograd.grad(loss, list(ctx.model.parameters()))
+        return torch.cat([grad.flatten() for grad in grads])
 
     def end_task(self, ctx: TaskContext) -> None:
         """Selects nodes of this task's classes, and notes that they are this task's."""
