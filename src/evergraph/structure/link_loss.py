@@ -13,6 +13,8 @@ from evergraph.nn.ops import Ends, call, spread
 from evergraph.stream.pattern import Pattern
 
 SCORE_MARGIN = 1e-6
+#: A row shorter than this is not made longer.
+EPSILON = 1e-12
 #: The column of a pair that does not count.
 LEFT_OUT = -1
 
@@ -51,13 +53,12 @@ def link_loss(z: Tensor, edges: Pattern, negatives: Pattern, plain: bool = False
         negatives: Every non-edge, from both ends; see :func:`pair_pattern`.
         plain: Take PyTorch's operations instead of compiled kernels.
     """
-    unit = functional.normalize(z, dim=-1)  # once per node, not once per edge
-    if plain or not has_kernels(z.device):
-        total = _plain_terms(unit, edges, True) + _plain_terms(unit, negatives, False)
-    else:
-        total = call(_Terms, unit, edges, True) + call(_Terms, unit, negatives, False)
     count = edges.columns.numel() + (negatives.columns != LEFT_OUT).sum()
-    return total / count.clamp(min=1)  # both count every pair twice
+    count = count.clamp(min=1)  # both count every pair twice
+    if not plain and has_kernels(z.device):
+        return call(_LinkLoss, z, edges, negatives, count)
+    unit = functional.normalize(z, dim=-1)  # once per node, not once per edge
+    return (_plain_terms(unit, edges, True) + _plain_terms(unit, negatives, False)) / count
 
 
 def _plain_terms(unit: Tensor, pairs: Pattern, positive: bool) -> Tensor:
@@ -74,18 +75,27 @@ def _plain_terms(unit: Tensor, pairs: Pattern, positive: bool) -> Tensor:
     return -(terms * there).sum()
 
 
-class _Terms(torch.autograd.Function):
+class _LinkLoss(torch.autograd.Function):
     """The same in one pass over the pairs, which gives the gradient as well."""
 
     @staticmethod
-    def forward(ctx: Any, unit: Tensor, pairs: Pattern, positive: bool) -> Tensor:
-        loss, grad = kernels("pairs", unit.device).pair_terms(pairs, unit, positive, SCORE_MARGIN)
-        ctx.save_for_backward(grad)
-        total: Tensor = loss.sum()
+    def forward(ctx: Any, z: Tensor, edges: Pattern, negatives: Pattern, count: Tensor) -> Tensor:
+        terms = kernels("pairs", z.device).pair_terms
+        length = z.norm(dim=-1, keepdim=True)
+        unit = z / length.clamp(min=EPSILON)
+        loss, grad = terms(edges, unit, True, SCORE_MARGIN)
+        more, more_grad = terms(negatives, unit, False, SCORE_MARGIN)
+        ctx.save_for_backward(unit, length, count, grad.add_(more_grad))
+        total: Tensor = (loss.sum() + more.sum()) / count
         return total
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         if torch.is_grad_enabled():  # only while the gradient itself is being recorded
             raise RuntimeError("link_loss cannot be differentiated twice: take the plain path")
-        return ctx.saved_tensors[0] * grads[0], None, None
+        unit, length, count, grad = ctx.saved_tensors
+        # What would change a row's length changes nothing.
+        along = torch.bmm(unit[:, None], grad[:, :, None])[:, 0]
+        along = along.masked_fill(length <= EPSILON, 0)
+        scale = grads[0] / (count * length.clamp(min=EPSILON))
+        return torch.addcmul(grad, unit, along, value=-1).mul_(scale), None, None, None
