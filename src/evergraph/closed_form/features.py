@@ -94,6 +94,10 @@ class RowSource(Protocol):
         """Multiplies the rows of all nodes by ``weights`` ``[d, k]``."""
         ...
 
+    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yields columns of the rows of all nodes, ``[n, b]``, with their place; each once."""
+        ...
+
 
 @dataclass(frozen=True)
 class HeldRows:
@@ -114,6 +118,10 @@ class HeldRows:
     def times(self, weights: Tensor) -> Tensor:
         """Multiplies the rows of all nodes by ``weights`` ``[d, k]``."""
         return self.unit @ weights
+
+    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yields all columns at once."""
+        yield slice(0, self.unit.shape[1]), self.unit
 
 
 @dataclass
@@ -138,8 +146,8 @@ class SmoothedFeatures:
     def rows(self, nodes: Tensor) -> Tensor:
         """Returns the rows of some nodes, ``[m, width]`` in double precision."""
         out = torch.zeros(nodes.numel(), self.width, dtype=torch.float64, device=nodes.device)
-        for place, block in self._blocks():
-            out[:, place] += block[nodes]
+        for place, block in self.blocks():
+            out[:, place] = block[nodes].double()
         return out
 
     def rows_by_hops(self, nodes: Tensor, choices: Sequence[str]) -> Iterator[Tensor]:
@@ -159,16 +167,23 @@ class SmoothedFeatures:
     def times(self, weights: Tensor) -> Tensor:
         """Multiplies the rows of all nodes by ``weights`` ``[width, k]``."""
         out = weights.new_zeros(self.graph.num_nodes, weights.shape[1])
-        for place, block in self._blocks():
+        for place, block in self.blocks():
             out += block.double() @ weights[place]
         return out
 
-    def _blocks(self) -> Iterator[tuple[slice, Tensor]]:
+    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """Yields finished columns of all nodes, ``[n, b]``, with their place in a row."""
+        last = len(self.config.powers) - 1
+        added: list[Tensor] = []  # the hops so far of the columns at hand, when they are added up
         for index, start, block in self._smoothed():
-            first = start if self.config.combine == "sum" else index * self.columns + start
-            unit = block * self._scales[index][:, None]
-            yield slice(first, first + block.shape[1]), self._activate(unit, start)
+            unit = self._activate(block * self._scales[index][:, None], start)
+            if self.config.combine == "concatenate":
+                first = index * self.columns + start
+                yield slice(first, first + unit.shape[1]), unit
+                continue
+            added = [added[0].add_(unit)] if index else [unit]
+            if index == last:
+                yield slice(start, start + unit.shape[1]), added[0]
 
     @cached_property
     def _scales(self) -> Tensor:
