@@ -40,7 +40,8 @@ def smoothed(stream: TaskStream, task: int, hops: int) -> torch.Tensor:
     a[view.adjacency.dst, view.adjacency.src] = 1
     root = a.sum(dim=1).rsqrt()
     s = root[:, None] * a * root
-    x = torch.linalg.matrix_power(s, hops) @ view.features.double()
+    features = view.features.double()
+    x = torch.linalg.matrix_power(s, hops) @ (features / features.norm(dim=1, keepdim=True))
     return x / x.norm(dim=1, keepdim=True)
 
 

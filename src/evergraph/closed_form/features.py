@@ -21,7 +21,7 @@ from evergraph.errors import InputError
 from evergraph.nn.products import project
 from evergraph.rng import make_generator
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.features import Features, take_columns
+from evergraph.stream.features import Features, row_lengths, take_columns
 from evergraph.validation import Config
 
 #: Most numbers of a block of columns, over all nodes.
@@ -34,6 +34,8 @@ class FeatureConfig(Config):
     Attributes:
         hops: Powers of the smoothing matrix that are used, joined by ``+``; ``0`` is X itself.
         combine: Whether hops are put side by side (``concatenate``) or added up (``sum``).
+        scaling: ``unit`` scales a node's features to length one before they are smoothed, so that
+            neighbours are heard alike whatever their features add up to; ``none`` does not.
         normalisation: ``symmetric`` divides an edge by the root of both degrees, ``mean`` by
             the degree of the node that reads.
         self_loops: Whether a node is among its own neighbours.
@@ -46,6 +48,7 @@ class FeatureConfig(Config):
 
     hops: str = "0+1+2"
     combine: Literal["concatenate", "sum"] = "sum"
+    scaling: Literal["unit", "none"] = "unit"
     normalisation: Literal["symmetric", "mean"] = "symmetric"
     self_loops: bool = True
     projection: int | None = Field(default=None, ge=1)
@@ -223,10 +226,17 @@ class SmoothedFeatures:
         for start in range(0, self.columns, step):
             stop = min(start + step, self.columns)
             if self.config.projection is None:
-                yield start, take_columns(self.features, start, stop)
+                block = take_columns(self.features, start, stop)
             else:
                 with torch.no_grad():
-                    yield start, project(self.features, self._directions[:, start:stop])
+                    block = project(self.features, self._directions[:, start:stop])
+            yield start, block if self.config.scaling == "none" else block / self._lengths[:, None]
+
+    @cached_property
+    def _lengths(self) -> Tensor:
+        """The lengths of all nodes' features, one for those of zeros, ``[n]``."""
+        lengths = row_lengths(self.features)
+        return torch.where(lengths > 0, lengths, 1)
 
     @cached_property
     def _operator(self) -> Smoothing:
