@@ -151,7 +151,7 @@ def row_lengths(features: Features) -> Tensor:
     """Computes the Euclidean length of each row, ``[n]``."""
     if isinstance(features, SparseRows):
         return row_sums(features.with_values(features.values.square())).sqrt()
-    return features.norm(dim=1)
+    return features.square().sum(dim=1).sqrt()
 
 
 def normalise_rows(features: Features) -> Features:
