@@ -2,7 +2,7 @@ r"""The rows that a closed-form learner reads: features smoothed over the graph,
 
 Row ``i`` is the mean or the concatenation, over the chosen hops ``k``, of row ``i`` of
 :math:`S^k X` divided by its length. Columns are computed in blocks: nothing of the size of nodes
-× columns is held beyond one block, and sparse features are never made dense as a whole.
+× columns is held beyond one block, and sparse features are not made dense beyond that either.
 """
 
 from __future__ import annotations
@@ -175,7 +175,20 @@ class SmoothedFeatures:
         return out
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yields finished columns of all nodes, ``[n, b]``, with their place in a row."""
+        """Yields finished columns of all nodes, ``[n, b]``, with their place in a row.
+
+        A single block is held, for it is asked for again and again; no caller may change it.
+        """
+        if self._step < self.width:
+            yield from self._finished()
+        else:
+            yield from self._held
+
+    @cached_property
+    def _held(self) -> list[tuple[slice, Tensor]]:
+        return list(self._finished())
+
+    def _finished(self) -> Iterator[tuple[slice, Tensor]]:
         last = len(self.config.powers) - 1
         added: list[Tensor] = []  # the hops so far of the columns at hand, when they are added up
         for index, start, block in self._smoothed():
@@ -222,15 +235,19 @@ class SmoothedFeatures:
 
     def _columns(self) -> Iterator[tuple[int, Tensor]]:
         """Yields columns of the features or of their projection, with the first one's place."""
-        step = max(1, BLOCK // max(self.graph.num_nodes, 1))
-        for start in range(0, self.columns, step):
-            stop = min(start + step, self.columns)
+        for start in range(0, self.columns, self._step):
+            stop = min(start + self._step, self.columns)
             if self.config.projection is None:
                 block = take_columns(self.features, start, stop)
             else:
                 with torch.no_grad():
                     block = project(self.features, self._directions[:, start:stop])
             yield start, block if self.config.scaling == "none" else block / self._lengths[:, None]
+
+    @property
+    def _step(self) -> int:
+        """Counts the columns of a block."""
+        return max(1, BLOCK // max(self.graph.num_nodes, 1))
 
     @cached_property
     def _lengths(self) -> Tensor:
