@@ -151,7 +151,8 @@ def measure(name: str, graph: Graph, arguments: argparse.Namespace, seed: int) -
     base, settings, cls = COMBINATIONS[name]
     shared = {"evaluate": "validation", "validation_fraction": 0.1}
     if base == "analytic":
-        settings = {"hops": "0+1+2", **settings}  # the same rows on either side
+        # The same rows on either side, as they arrived and as they are.
+        settings = {"hops": "0+1+2", "share": 0, "statistics": "arrival", **settings}
     config = resolve(
         Variant.parse_dataset(arguments.dataset),
         Variant(name=base, options=settings, label=name),

@@ -9,6 +9,7 @@ import torch
 
 from evergraph.closed_form import CHOICES, FeatureConfig, SmoothedFeatures, choose_hops
 from evergraph.closed_form import hops as module
+from evergraph.closed_form.calibration import TEMPERATURES
 from support import adjacency, seeded
 
 STRENGTHS = (1e-3, 1e-1)
@@ -59,7 +60,7 @@ def test_left_out_losses_are_those_of_solving_without_each_row():
         right = x[rest].t() @ (weight[rest, None] * torch.nn.functional.one_hot(column[rest]))
         scores[i] = x[i] @ torch.linalg.solve(left, right.double())
     best = None
-    for temperature in module.TEMPERATURES:
+    for temperature in TEMPERATURES:
         losses = [
             math.log(sum(math.exp((s - row[c]) / temperature) for s in row))
             for row, c in zip(scores.tolist(), column.tolist(), strict=True)

@@ -96,3 +96,14 @@ def test_left_out_error_stays_finite_when_moments_are_rounded():
     errors = left_out_errors(RidgeSystem(moments), rows, labels, [1e-12, 1e-4])
     assert list(errors) == [1e-12, 1e-4]
     assert all(error < 1e12 for error in errors.values())
+
+
+@pytest.mark.parametrize("columns", [3, 30], ids=["tall", "wide"])
+def test_solve_is_the_inverse_times_rows(columns):
+    x, labels = data(12, columns, 3)
+    moments = Moments()
+    moments.update(x, labels)
+    system = RidgeSystem(moments)
+    gram = system.rows.t() @ system.rows + 0.1 * torch.eye(columns, dtype=x.dtype)
+    expected = torch.linalg.solve(gram, x.t()).t()
+    torch.testing.assert_close(system.decompose(0.1).solve(x), expected, rtol=1e-9, atol=1e-9)

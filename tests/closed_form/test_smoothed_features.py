@@ -16,7 +16,9 @@ from support import adjacency, seeded
 
 GRAPH = adjacency(6, [(0, 1), (1, 2), (2, 0), (2, 3), (4, 3)])  # node 5 is alone
 X = torch.randn(6, 7, generator=seeded()).abs()
-KINDS = list(product(("symmetric", "mean"), (False, True), ("sum", "concatenate")))
+KINDS = list(
+    product(("symmetric", "mean"), (False, True), ("sum", "concatenate"), ("unit", "none"))
+)
 NODES = torch.tensor([4, 0, 5])
 
 
@@ -31,7 +33,12 @@ def dense(config: FeatureConfig) -> torch.Tensor:
         s = a / (degree[:, None] * degree[None]).sqrt()
     else:
         s = a / degree[:, None]
-    blocks = [torch.linalg.matrix_power(s, hop) @ X.double() for hop in config.powers]
+    x = (
+        X.double() / X.double().norm(dim=1, keepdim=True)
+        if config.scaling == "unit"
+        else X.double()
+    )
+    blocks = [torch.linalg.matrix_power(s, hop) @ x for hop in config.powers]
     lengths = [block.norm(dim=1, keepdim=True) for block in blocks]
     unit = [b / torch.where(n > 0, n, 1) for b, n in zip(blocks, lengths, strict=True)]
     if config.combine == "sum":
@@ -45,7 +52,7 @@ def dense(config: FeatureConfig) -> torch.Tensor:
 @pytest.mark.parametrize("hops", ["0", "2", "0+1+3"])
 def test_rows_are_those_of_dense_matrices(monkeypatch, hops, kind, sparse, block):
     monkeypatch.setattr(module, "BLOCK", block)
-    names = ("normalisation", "self_loops", "combine")
+    names = ("normalisation", "self_loops", "combine", "scaling")
     config = FeatureConfig(hops=hops, **dict(zip(names, kind, strict=True)))
     source = SmoothedFeatures(to_sparse(X) if sparse else X, GRAPH, config, seed=0)
     expected = dense(config)

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from evergraph.closed_form import CHOICES
+from evergraph.closed_form import CHOICES, SHARES
 from evergraph.errors import InputError
 from evergraph.events import TaskDone
 from evergraph.methods import TaskContext, TrainConfig, make_method
@@ -20,7 +20,9 @@ from evergraph.testing import find_leaks
 from evergraph.train import Learner, descend, train
 
 MODEL, TRAINING = ModelConfig(channels=4, heads=2), TrainConfig(epochs=3)
-FIXED = {"hops": "0", "strength": 0.01}  # rows that do not change while the graph grows
+# Rows that do not change while the graph grows, each node read by itself.
+FIXED = {"hops": "0", "strength": 0.01, "share": 0}
+ARRIVED = {"hops": "2", "strength": 0.01, "share": 0, "statistics": "arrival"}
 
 
 def learn(stream: TaskStream, **settings):
@@ -38,7 +40,8 @@ def smoothed(stream: TaskStream, task: int, hops: int) -> torch.Tensor:
     a[view.adjacency.dst, view.adjacency.src] = 1
     root = a.sum(dim=1).rsqrt()
     s = root[:, None] * a * root
-    x = torch.linalg.matrix_power(s, hops) @ view.features.double()
+    features = view.features.double()
+    x = torch.linalg.matrix_power(s, hops) @ (features / features.norm(dim=1, keepdim=True))
     return x / x.norm(dim=1, keepdim=True)
 
 
@@ -68,11 +71,66 @@ def test_analytic_is_joint_ridge_when_rows_stay(make_graph, sparse):
 
 def test_analytic_takes_rows_as_they_arrive(make_graph):
     stream = TaskStream(make_graph(60, 6), Protocol())
-    _, logits = learn(stream, hops="2", strength=0.01)
+    _, logits = learn(stream, **ARRIVED)
     parts = train_parts(stream)
     rows = torch.cat([smoothed(stream, t, 2)[nodes] for t, nodes in enumerate(parts)])
     weights = ridge(rows, stream.labels[torch.cat(parts)], 0.01)
     torch.testing.assert_close(logits, smoothed(stream, 2, 2) @ weights, rtol=0, atol=1e-5)
+
+
+def test_analytic_follows_the_nodes_seen_before(make_graph):
+    stream = TaskStream(make_graph(60, 6), Protocol())
+    method, logits = learn(stream, **ARRIVED | {"statistics": "follow"})
+    parts, rows = train_parts(stream), []
+    for task, nodes in enumerate(parts):
+        now = smoothed(stream, task, 2)
+        if task:  # where the nodes of all earlier tasks are now, and where they were one task ago
+            before = smoothed(stream, task - 1, 2)
+            moved = now[: before.shape[0]].mean(dim=0) - before.mean(dim=0)
+            assert moved.abs().max() > 1e-3
+            rows = [x + moved for x in rows]
+        rows.append(now[nodes])
+    weights = ridge(torch.cat(rows), stream.labels[torch.cat(parts)], 0.01)
+    torch.testing.assert_close(logits, now @ weights, rtol=0, atol=1e-5)
+    assert method.num_seen == 60
+    torch.testing.assert_close(method.drift.mean, now.mean(dim=0), rtol=0, atol=1e-6)
+
+
+def test_analytic_reads_scores_of_joint_ridge_through_neighbours(make_graph):
+    stream = TaskStream(make_graph(60, 6), Protocol())
+    _, alone = learn(stream, **FIXED)
+    _, logits = learn(stream, **FIXED | {"share": 0.6})
+    view = stream.view(2)
+    average = torch.eye(60, dtype=torch.float64)
+    average[view.adjacency.dst, view.adjacency.src] = 1
+    average /= average.sum(dim=1, keepdim=True)
+    expected = alone
+    for _ in range(5):
+        expected = 0.4 * alone + 0.6 * average @ expected
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-6)
+
+
+def test_analytic_chooses_the_share_that_has_cost_least(make_graph):
+    stream = TaskStream(make_graph(60, 6), Protocol())
+    learner = Learner(make_method("analytic"))
+    costs = []
+    for event in train(learner, stream, MODEL, TRAINING, seed=0):
+        if isinstance(event, TaskDone):
+            costs.append(dict(learner.method.shares.costs))
+            assert learner.method.share == min(SHARES, key=lambda share: costs[-1][share])
+    assert all(set(cost) == set(SHARES) for cost in costs)
+    assert all(before[s] <= after[s] for before, after in pairwise(costs) for s in SHARES)
+    report = learner.method.report()
+    assert report["share_loss"][f"{report['share']:g}"] == min(report["share_loss"].values())
+    _, expected = learn(stream, share=learner.method.share)
+    assert torch.equal(learner.method.predict_logits(learner.context), expected)
+
+
+@pytest.mark.parametrize(("homophily", "low", "high"), [(0.2, 0, 0.2), (0.9, 0.5, 0.9)])
+def test_analytic_reads_neighbours_where_they_help(homophily, low, high):
+    options = {"nodes": 800, "classes": 6, "homophily": homophily, "feature_signal": 2}
+    method, _ = learn(TaskStream(load_graph("synthetic", options=options), Protocol()), hops="0+1")
+    assert low <= method.share <= high
 
 
 def test_analytic_does_not_depend_on_the_order_of_classes(make_graph):
@@ -110,13 +168,14 @@ def in_batches(stream: TaskStream, parts: list[torch.Tensor], **settings) -> tor
     return method.predict_logits(ctx)
 
 
-@pytest.mark.parametrize("statistics", ["arrival", "refresh"])
+@pytest.mark.parametrize("statistics", ["follow", "arrival", "refresh"])
 @pytest.mark.parametrize("seed", range(3))
 def test_analytic_is_the_same_in_any_batching_with_classes_recurring(make_graph, seed, statistics):
     stream = TaskStream(make_graph(60, 6), Protocol())
     nodes = torch.cat(train_parts(stream))
     shuffled = nodes[torch.randperm(nodes.numel(), generator=torch.Generator().manual_seed(seed))]
-    settings = {"hops": "2", "strength": 0.01, "statistics": statistics, "buffer_size": 12}
+    settings = {"hops": "2", "strength": 0.01, "share": 0.5, "statistics": statistics}
+    settings["buffer_size"] = 12
     whole = in_batches(stream, [nodes], **settings)
     parts = in_batches(stream, list(torch.split(shuffled, 3)), **settings)
     torch.testing.assert_close(whole, parts, rtol=0, atol=1e-6)
@@ -133,9 +192,8 @@ def test_analytic_never_chooses_a_class_without_rows(make_graph):
 
 def test_analytic_refresh_with_all_nodes_kept_follows_the_class_means(make_graph):
     stream = TaskStream(make_graph(60, 6), Protocol())
-    settings = {"hops": "2", "strength": 0.01, "buffer_size": 60}
-    moved, _ = learn(stream, statistics="refresh", **settings)
-    stayed, _ = learn(stream, **settings)
+    moved, _ = learn(stream, **ARRIVED | {"statistics": "refresh", "buffer_size": 60})
+    stayed, _ = learn(stream, **ARRIVED)
     rows = smoothed(stream, 2, 2)
     for label in range(4):  # those of tasks before the last
         nodes = stream.tasks[label // 2].train_nodes
@@ -146,12 +204,17 @@ def test_analytic_refresh_with_all_nodes_kept_follows_the_class_means(make_graph
 
 def test_analytic_counts_what_it_keeps(make_graph):
     stream = TaskStream(make_graph(60, 6, num_features=5), Protocol())
-    method, _ = learn(stream, **FIXED)
+    method, _ = learn(stream, **FIXED, statistics="arrival")
     assert method.buffer is None
-    # Six classes of seven training nodes in five columns: a mean and five rows of a factor each.
-    assert method.memory_bytes() == 6 * (8 * (5 + 25) + 16) + 8  # and one strength's error
+    # Six classes of seven training nodes in five columns: a mean and five rows of a factor each;
+    # then one strength's error and the number of nodes seen.
+    assert method.memory_bytes() == 6 * (8 * (5 + 25) + 16) + 16
+    following, _ = learn(stream, **FIXED)
+    assert following.memory_bytes() == method.memory_bytes() + 8 * 5  # their mean row
+    choosing, _ = learn(stream, **FIXED | {"share": "auto"})
+    assert choosing.memory_bytes() == following.memory_bytes() + 8 * len(SHARES)
     single, _ = learn(stream, precision="single", **FIXED)
-    assert single.memory_bytes() == 6 * (4 * (5 + 25) + 16) + 8
+    assert single.memory_bytes() == 6 * (4 * (5 + 25) + 16) + 16 + 4 * 5
     refreshed, _ = learn(stream, statistics="refresh", buffer_size=12, **FIXED)
     kept = len(refreshed.buffer)
     assert 0 < kept <= 12
@@ -268,7 +331,7 @@ def test_analytic_adds_up_what_strengths_cost(make_graph):
     costs = []
     for event in train(learner, stream, MODEL, TRAINING, seed=0):
         if isinstance(event, TaskDone):
-            costs.append(dict(learner.method.errors))
+            costs.append(dict(learner.method.strengths.costs))
     assert all(set(cost) == set(STRENGTHS) for cost in costs)
     assert all(before[s] < after[s] for before, after in pairwise(costs) for s in STRENGTHS)
     assert learner.method.strength == min(STRENGTHS, key=lambda s: costs[-1][s])
@@ -279,7 +342,8 @@ def test_analytic_adds_up_what_strengths_cost(make_graph):
     [
         ({"strength": 0}, "Expected 'strength' above 0"),
         ({"rank": 0}, "Expected 'rank' as an integer of at least 1"),
-        ({"statistics": "later"}, "Expected 'statistics' to be 'arrival' or 'refresh'"),
+        ({"statistics": "later"}, "Expected 'statistics' to be 'follow' or"),
+        ({"share": 1}, r"Expected 'share' in \[0, 1\)"),
         ({"hops": "1+x"}, "Expected 'hops' as distinct numbers"),
         ({"activation": "cos"}, "Expected 'projection' beside"),
     ],

@@ -75,6 +75,16 @@ def test_rclg_keeps_the_logits_of_the_nodes_that_stay():
     assert method.widths.tolist() == [1, 1, 2]
 
 
+def test_analytic_lets_go_of_a_mean_that_holds_nodes_that_are_gone():
+    method = make_method("analytic")
+    assert isinstance(method, Analytic)
+    method.num_seen, method.drift.mean = 4, torch.ones(3)
+    method.renumber(torch.tensor([0, 1, 2, 3, -1, 4]))  # a node that came later
+    assert (method.num_seen, method.drift.mean is None) == (4, False)
+    method.renumber(NEW_ROWS)
+    assert (method.num_seen, method.drift.mean) == (3, None)
+
+
 def test_analytic_keeps_the_rows_of_the_nodes_that_stay():
     method = make_method("analytic", {"statistics": "refresh", "buffer_size": 8})
     assert isinstance(method, Analytic)

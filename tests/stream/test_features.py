@@ -14,6 +14,7 @@ from evergraph.stream.features import (
     from_scipy_parts,
     normalise_rows,
     prefix_rows,
+    row_lengths,
     row_sums,
     take_columns,
     take_rows,
@@ -96,6 +97,12 @@ def test_take_rows_copies(features):
     first, second = (f.values if isinstance(f, SparseRows) else f for f in (taken, features))
     assert torch.equal(first, second)
     assert first.data_ptr() != second.data_ptr()
+
+
+def test_row_lengths_sparse_equals_dense():
+    dense = torch.tensor([[3.0, 4.0, 0.0], [0.0, 0.0, 0.0], [0.0, -2.0, 0.0]])
+    assert row_lengths(dense).tolist() == [5.0, 0.0, 2.0]
+    assert row_lengths(sparse(dense)).tolist() == [5.0, 0.0, 2.0]
 
 
 @pytest.mark.parametrize("features", [SPARSE, DENSE], ids=["sparse", "dense"])

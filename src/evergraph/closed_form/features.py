@@ -2,7 +2,7 @@ r"""The rows that a closed-form learner reads: features smoothed over the graph,
 
 Row ``i`` is the mean or the concatenation, over the chosen hops ``k``, of row ``i`` of
 :math:`S^k X` divided by its length. Columns are computed in blocks: nothing of the size of nodes
-× columns is held beyond one block, and sparse features are never made dense as a whole.
+× columns is held beyond one block, and sparse features are not made dense beyond that either.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from evergraph.errors import InputError
 from evergraph.nn.products import project
 from evergraph.rng import make_generator
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.features import Features, take_columns
+from evergraph.stream.features import Features, row_lengths, take_columns
 from evergraph.validation import Config
 
 #: Most numbers of a block of columns, over all nodes.
@@ -34,6 +34,8 @@ class FeatureConfig(Config):
     Attributes:
         hops: Powers of the smoothing matrix that are used, joined by ``+``; ``0`` is X itself.
         combine: Whether hops are put side by side (``concatenate``) or added up (``sum``).
+        scaling: ``unit`` scales a node's features to length one before they are smoothed, so that
+            neighbours are heard alike whatever their features add up to; ``none`` does not.
         normalisation: ``symmetric`` divides an edge by the root of both degrees, ``mean`` by
             the degree of the node that reads.
         self_loops: Whether a node is among its own neighbours.
@@ -46,6 +48,7 @@ class FeatureConfig(Config):
 
     hops: str = "0+1+2"
     combine: Literal["concatenate", "sum"] = "sum"
+    scaling: Literal["unit", "none"] = "unit"
     normalisation: Literal["symmetric", "mean"] = "symmetric"
     self_loops: bool = True
     projection: int | None = Field(default=None, ge=1)
@@ -94,6 +97,10 @@ class RowSource(Protocol):
         """Multiplies the rows of all nodes by ``weights`` ``[d, k]``."""
         ...
 
+    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yields columns of the rows of all nodes, ``[n, b]``, with their place; each once."""
+        ...
+
 
 @dataclass(frozen=True)
 class HeldRows:
@@ -114,6 +121,10 @@ class HeldRows:
     def times(self, weights: Tensor) -> Tensor:
         """Multiplies the rows of all nodes by ``weights`` ``[d, k]``."""
         return self.unit @ weights
+
+    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yields all columns at once."""
+        yield slice(0, self.unit.shape[1]), self.unit
 
 
 @dataclass
@@ -138,8 +149,8 @@ class SmoothedFeatures:
     def rows(self, nodes: Tensor) -> Tensor:
         """Returns the rows of some nodes, ``[m, width]`` in double precision."""
         out = torch.zeros(nodes.numel(), self.width, dtype=torch.float64, device=nodes.device)
-        for place, block in self._blocks():
-            out[:, place] += block[nodes]
+        for place, block in self.blocks():
+            out[:, place] = block[nodes].double()
         return out
 
     def rows_by_hops(self, nodes: Tensor, choices: Sequence[str]) -> Iterator[Tensor]:
@@ -159,16 +170,36 @@ class SmoothedFeatures:
     def times(self, weights: Tensor) -> Tensor:
         """Multiplies the rows of all nodes by ``weights`` ``[width, k]``."""
         out = weights.new_zeros(self.graph.num_nodes, weights.shape[1])
-        for place, block in self._blocks():
+        for place, block in self.blocks():
             out += block.double() @ weights[place]
         return out
 
-    def _blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yields finished columns of all nodes, ``[n, b]``, with their place in a row."""
+    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yields finished columns of all nodes, ``[n, b]``, with their place in a row.
+
+        A single block is held, for it is asked for again and again; no caller may change it.
+        """
+        if self._step < self.width:
+            yield from self._finished()
+        else:
+            yield from self._held
+
+    @cached_property
+    def _held(self) -> list[tuple[slice, Tensor]]:
+        return list(self._finished())
+
+    def _finished(self) -> Iterator[tuple[slice, Tensor]]:
+        last = len(self.config.powers) - 1
+        added: list[Tensor] = []  # the hops so far of the columns at hand, when they are added up
         for index, start, block in self._smoothed():
-            first = start if self.config.combine == "sum" else index * self.columns + start
-            unit = block * self._scales[index][:, None]
-            yield slice(first, first + block.shape[1]), self._activate(unit, start)
+            unit = self._activate(block * self._scales[index][:, None], start)
+            if self.config.combine == "concatenate":
+                first = index * self.columns + start
+                yield slice(first, first + unit.shape[1]), unit
+                continue
+            added = [added[0].add_(unit)] if index else [unit]
+            if index == last:
+                yield slice(start, start + unit.shape[1]), added[0]
 
     @cached_property
     def _scales(self) -> Tensor:
@@ -204,14 +235,25 @@ class SmoothedFeatures:
 
     def _columns(self) -> Iterator[tuple[int, Tensor]]:
         """Yields columns of the features or of their projection, with the first one's place."""
-        step = max(1, BLOCK // max(self.graph.num_nodes, 1))
-        for start in range(0, self.columns, step):
-            stop = min(start + step, self.columns)
+        for start in range(0, self.columns, self._step):
+            stop = min(start + self._step, self.columns)
             if self.config.projection is None:
-                yield start, take_columns(self.features, start, stop)
+                block = take_columns(self.features, start, stop)
             else:
                 with torch.no_grad():
-                    yield start, project(self.features, self._directions[:, start:stop])
+                    block = project(self.features, self._directions[:, start:stop])
+            yield start, block if self.config.scaling == "none" else block / self._lengths[:, None]
+
+    @property
+    def _step(self) -> int:
+        """Counts the columns of a block."""
+        return max(1, BLOCK // max(self.graph.num_nodes, 1))
+
+    @cached_property
+    def _lengths(self) -> Tensor:
+        """The lengths of all nodes' features, one for those of zeros, ``[n]``."""
+        lengths = row_lengths(self.features)
+        return torch.where(lengths > 0, lengths, 1)
 
     @cached_property
     def _operator(self) -> Smoothing:

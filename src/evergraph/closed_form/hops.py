@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
+from evergraph.closed_form.calibration import calibrated_losses
 from evergraph.closed_form.moments import Moments
 from evergraph.closed_form.ridge import RidgeSystem, class_shares, left_out_errors
 
@@ -25,8 +25,6 @@ USUAL = "0+1+2"
 CHOICES = ("0", "0+1", USUAL, "0+1+2+3", "2+3")
 #: Standard errors by which another choice must be better than the usual one.
 MARGIN = 2.0
-#: What scores are divided by before the softmax: 30 steps from 0.005 to 3.
-TEMPERATURES = tuple(0.005 * 600 ** (step / 29) for step in range(30))
 
 
 @dataclass(frozen=True)
@@ -62,9 +60,7 @@ def left_out_losses(x: Tensor, labels: Tensor, strengths: Sequence[float]) -> Te
     errors = left_out_errors(system, x, labels, strengths)
     factor = system.decompose(min(errors, key=lambda strength: errors[strength]))
     scores = factor.left_out_scores(factor.weights(), x, labels)
-    column, shares = system.columns_of(labels), class_shares(labels)
-    losses = [cross_entropy(scores / t, column, reduction="none") for t in TEMPERATURES]
-    return min(losses, key=lambda loss: float((shares * loss).sum()))
+    return calibrated_losses(scores, system.columns_of(labels), class_shares(labels))
 
 
 def decide(losses: Mapping[str, Tensor], labels: Tensor) -> HopChoice:

@@ -54,6 +54,11 @@ class RidgeSystem:
         """Returns the column of the weights that belongs to each label, ``[m]``."""
         return torch.searchsorted(torch.tensor(self.labels, device=labels.device), labels)
 
+    def row_weights(self, labels: Tensor) -> Tensor:
+        """Returns what a row of each label weighs among all rows, ``[m]``."""
+        each: Tensor = (self.counts * len(self.labels)).reciprocal()
+        return each[self.columns_of(labels)]
+
     def decompose(self, strength: float) -> RidgeFactor:
         """Prepares everything that depends on the strength."""
         matrix = self.gram.clone()
@@ -81,6 +86,14 @@ class RidgeFactor:
         inner: Tensor = torch.cholesky_solve(picks, self.lower)
         return rows.t() @ inner
 
+    def solve(self, x: Tensor) -> Tensor:
+        """Computes (G + λ)^-1 x of every row, ``[m, d]``."""
+        if not self.system.wide:
+            direct: Tensor = torch.cholesky_solve(x.t(), self.lower).t()
+            return direct
+        inner = torch.cholesky_solve(self.system.products(x), self.lower)  # [a, m]
+        return (x - inner.t() @ self.system.rows) / self.strength
+
     def leverage(self, x: Tensor) -> Tensor:
         """Computes x^T (G + λ)^-1 x of every row, ``[m]``."""
         if not self.system.wide:
@@ -97,7 +110,7 @@ class RidgeFactor:
         the moments hold.
         """
         column = self.system.columns_of(labels)
-        weight = (self.system.counts * len(self.system.labels)).reciprocal()[column]
+        weight = self.system.row_weights(labels)
         wrong = -(x @ weights)
         wrong[torch.arange(column.numel(), device=column.device), column] += 1
         # No row explains itself better than it would alone; only rounded moments say otherwise.

@@ -1,70 +1,49 @@
 r"""Analytic: ridge regression on smoothed features, exact from task to task.
 
 A task adds the moments of its rows (:mod:`evergraph.closed_form`), and moments add up: after any
-number of tasks the weights are those of ridge regression on all rows ever taken in, each as it
-was when it arrived. No node and no label is kept; what is kept are matrices, and they count.
+number of tasks the weights are those of ridge regression on all rows ever taken in, moved as far
+as the nodes seen by then have moved on average. A share of a node's scores is then read from its
+neighbours. No node and no label is kept; what is kept are matrices, and they count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field, field_validator
 from torch import Tensor
 
 from evergraph.closed_form import (
     CHOICES,
-    FeatureConfig,
+    Drift,
+    Evidence,
     HeldRows,
+    Known,
     Moments,
     RidgeSystem,
     RowSource,
     SmoothedFeatures,
+    Smoothing,
     choose_hops,
+    judge_shares,
     left_out_errors,
+    read,
     readable_hops,
+    smoothing,
 )
+from evergraph.closed_form.ridge import RidgeFactor
 from evergraph.events import Epoch
 from evergraph.memory import ReplayBuffer, SelectionPool, make_selector
+from evergraph.methods.analytic_config import AnalyticConfig
 from evergraph.methods.base import Method
 from evergraph.methods.context import TaskContext
-from evergraph.methods.replay import BufferConfig, eligible_nodes
+from evergraph.methods.replay import eligible_nodes
+from evergraph.stream.tasks import LabelledNodes
 
 #: Ridge strengths that leaving one out chooses from; the weights of all rows sum to one.
 STRENGTHS = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 2e-2, 1e-1)
 PRECISIONS = {"double": torch.float64, "single": torch.float32}
-
-
-class AnalyticConfig(FeatureConfig, BufferConfig):
-    """Settings of the analytic learner: those of its rows, and what it keeps of them.
-
-    Attributes:
-        hops: As for the rows, or ``auto``: chosen on the first task by leaving one out
-            (:mod:`evergraph.closed_form.hops`), then fixed, since statistics need one kind of row.
-        rows: ``smoothed`` features, or embeddings of an ``encoder`` that is trained on the first
-            task by gradient descent and then frozen.
-        statistics: ``arrival`` keeps every row as it was when it arrived; ``refresh`` moves
-            each class as a buffer of its nodes moved while the graph grew. Only then are
-            ``buffer_size``, ``selector`` and ``r`` used.
-        strength: Ridge strength λ; ``auto`` leaves one out on the current training nodes.
-        rank: Most directions kept of a class's scatter; None keeps all.
-        precision: Precision of what is kept; computation is in double precision.
-    """
-
-    hops: str = "auto"
-    rows: Literal["smoothed", "encoder"] = "smoothed"
-    statistics: Literal["arrival", "refresh"] = "arrival"
-    strength: Annotated[float, Field(gt=0)] | Literal["auto"] = "auto"
-    rank: int | None = Field(default=None, ge=1)
-    precision: Literal["double", "single"] = "double"
-    selector: str = "cd"
-
-    @field_validator("hops", mode="before")
-    @classmethod
-    def _readable_hops(cls, value: object) -> str:
-        return "auto" if value == "auto" else readable_hops(value)
 
 
 class Analytic(Method[AnalyticConfig]):
@@ -85,9 +64,12 @@ class Analytic(Method[AnalyticConfig]):
         self.kept_rows: Tensor | None = None  # [b, d], of the buffer's nodes, in their order
         self.hops: str | None = None if config.hops == "auto" else config.hops
         self.hop_losses: dict[str, float] = {}  # of every choice of hops, on the first task
-        self.errors: dict[float, float] = {}  # of every strength, summed over rows left out
+        self.strengths = Evidence()  # squared errors of rows left out
+        self.shares = Evidence()  # losses of nodes left out, and of nodes seen before
+        self.drift = Drift(PRECISIONS[config.precision])
+        self.num_seen = 0  # nodes by the last task
         self._weights: Tensor | None = None
-        self._read: tuple[TaskContext, RowSource] | None = None
+        self._read: tuple[TaskContext, RowSource, Smoothing] | None = None
 
     def begin_task(self, ctx: TaskContext) -> None:
         """Makes a network for the first task if the rows are embeddings; else needs none."""
@@ -101,14 +83,23 @@ class Analytic(Method[AnalyticConfig]):
         with ctx.stage("features"):
             self._choose_hops(ctx)
             x = self.rows(ctx).rows(ctx.view.train_nodes)
+            self._follow(ctx)
             self._refresh(ctx)
         with ctx.stage("statistics"):
+            known = Known(self.num_seen, tuple(self.moments.classes))
             self.moments.update(x, ctx.view.train_labels)
         with ctx.stage("solve"):
             system = RidgeSystem(self.moments)
-            self._judge_strengths(system, x, ctx.view.train_labels)
-            self._weights = system.decompose(self.strength).weights()
-        yield Epoch(ctx.view.task, "classify", 0, 1, torch.tensor(self.errors[self.strength]))
+            errors = left_out_errors(system, x, ctx.view.train_labels, self._strengths)
+            self.strengths.add(errors, x.shape[0])
+            factor = system.decompose(self.strength)
+            self._weights = factor.weights()
+        with ctx.stage("reading"):
+            self._judge_shares(ctx, factor, known)
+        self.num_seen = ctx.view.num_nodes
+        yield Epoch(
+            ctx.view.task, "classify", 0, 1, torch.tensor(self.strengths.costs[self.strength])
+        )
 
     def _choose_hops(self, ctx: TaskContext) -> None:
         """Chooses which hops are read from now on, unless that is settled or there are none."""
@@ -125,15 +116,22 @@ class Analytic(Method[AnalyticConfig]):
         chosen = self.config.strength
         return STRENGTHS if chosen == "auto" else (float(chosen),)
 
-    def _judge_strengths(self, system: RidgeSystem, x: Tensor, labels: Tensor) -> None:
-        """Adds up what every strength cost on rows left out, those of earlier tasks included."""
-        for strength, error in left_out_errors(system, x, labels, self._strengths).items():
-            self.errors[strength] = self.errors.get(strength, 0.0) + error * labels.numel()
+    def _judge_shares(self, ctx: TaskContext, factor: RidgeFactor, known: Known) -> None:
+        """Adds up what every share cost, unless it is given."""
+        if self.config.share == "auto":
+            trained = LabelledNodes(ctx.view.train_nodes, ctx.view.train_labels)
+            costs = judge_shares(factor, self.rows(ctx), self._average(ctx), trained, known)
+            self.shares.add(costs, trained.nodes.numel())
+
+    @property
+    def share(self) -> float:
+        """The share of scores that comes from neighbours: what has cost least so far."""
+        return self.shares.best if self.config.share == "auto" else self.config.share
 
     @property
     def strength(self) -> float:
         """λ: the strength that has cost least so far."""
-        return min(self.errors, key=lambda strength: self.errors[strength])
+        return self.strengths.best
 
     def loss(self, ctx: TaskContext) -> Tensor:
         """Cross-entropy on the first task's nodes, for an encoder."""
@@ -160,8 +158,8 @@ class Analytic(Method[AnalyticConfig]):
             self.kept_rows = self.rows(ctx).rows(self.buffer.nodes).to(self.moments.dtype)
 
     def predict_logits(self, ctx: TaskContext) -> Tensor:
-        """Multiplies every node's row by the weights; classes without a row are never chosen."""
-        shown = self.rows(ctx).times(self._solved())
+        """Reads every node's scores through the graph; classes without a row are never chosen."""
+        shown = read(self.rows(ctx).times(self._solved()), self._average(ctx), self.share)
         logits = shown.new_full((shown.shape[0], ctx.view.num_classes), -1e9)
         logits[:, list(self.moments.classes)] = shown
         return logits
@@ -174,9 +172,17 @@ class Analytic(Method[AnalyticConfig]):
 
     def rows(self, ctx: TaskContext) -> RowSource:
         """Returns the rows of the context's graph; what they need is prepared once."""
+        return self._prepared(ctx)[1]
+
+    def _average(self, ctx: TaskContext) -> Smoothing:
+        """Returns what averages over a node and its neighbours."""
+        return self._prepared(ctx)[2]
+
+    def _prepared(self, ctx: TaskContext) -> tuple[TaskContext, RowSource, Smoothing]:
         if self._read is None or self._read[0] is not ctx:
-            self._read = ctx, self._source(ctx)
-        return self._read[1]
+            average = smoothing(ctx.adjacency, "mean", self_loops=True)
+            self._read = ctx, self._source(ctx), average
+        return self._read
 
     def _source(self, ctx: TaskContext) -> RowSource:
         if self.config.rows == "encoder":
@@ -188,6 +194,16 @@ class Analytic(Method[AnalyticConfig]):
         config = self.config.model_copy(update={"hops": hops})
         return SmoothedFeatures(ctx.view.features, ctx.adjacency, config, ctx.seed)
 
+    def _follow(self, ctx: TaskContext) -> None:
+        """Moves all classes as the nodes seen before have moved, and looks where all are now."""
+        if self.config.statistics != "follow":
+            return
+        moved = self.drift.since(self.rows(ctx), self.num_seen)
+        if moved is not None:
+            for label in self.moments.classes:
+                self.moments.shift(label, moved)
+        self.drift.look(self.rows(ctx), ctx.view.num_nodes)
+
     def _refresh(self, ctx: TaskContext) -> None:
         """Moves every class as its kept nodes have moved since they were last looked at."""
         if self.buffer is None or self.kept_rows is None:
@@ -198,21 +214,24 @@ class Analytic(Method[AnalyticConfig]):
             self.moments.shift(label, drift[labels == label].mean(dim=0))
 
     def report(self) -> dict[str, Any]:
-        """Tells which strength and hops were chosen and what each has cost on rows left out."""
-        errors = {f"{strength:g}": error for strength, error in self.errors.items()}
-        told: dict[str, Any] = {"strength": self.strength, "left_out_error": errors}
+        """Tells which strength, hops and share were chosen and what each has cost."""
+        told: dict[str, Any] = {"strength": self.strength, "share": self.share}
+        told["left_out_error"] = self.strengths.told()
         if self.hops is not None:
             told["hops"] = self.hops
         if self.hop_losses:
             told["left_out_loss"] = dict(self.hop_losses)
+        if self.shares.costs:
+            told["share_loss"] = self.shares.told()
         return told
 
     def memory_bytes(self) -> int:
-        """Counts the moments, what choices cost and, to refresh, the buffer with its rows."""
+        """Counts the moments, the mean row, what choices cost, and the buffer with its rows."""
         kept = 0 if self.kept_rows is None else self.kept_rows.numel()
-        judged = len(self.errors) + len(self.hop_losses) + bool(self.hop_losses)  # and the winner
-        extra = kept * self.moments.dtype.itemsize + 8 * judged
-        return self.moments.memory_bytes() + extra + super().memory_bytes()
+        numbers = len(self.hop_losses) + bool(self.hop_losses) + 1  # the winner, the nodes seen
+        parts = (self.moments, self.strengths, self.shares, self.drift)
+        extra = kept * self.moments.dtype.itemsize + 8 * numbers
+        return sum(part.memory_bytes() for part in parts) + extra + super().memory_bytes()
 
     def trim(self, stay: Tensor) -> None:
         """Lets go of nodes with their rows."""
@@ -220,28 +239,45 @@ class Analytic(Method[AnalyticConfig]):
         if self.kept_rows is not None:
             self.kept_rows = self.kept_rows[stay.to(self.kept_rows.device)]
 
+    def renumber(self, new_rows: Tensor) -> None:
+        """Counts who is left of the nodes seen; a mean row that holds others is of no use."""
+        super().renumber(new_rows)
+        stay = new_rows[: self.num_seen] >= 0
+        if not bool(stay.all()):
+            self.drift.mean = None
+        self.num_seen = int(stay.sum())
+
     def state_dict(self) -> dict[str, Any]:
         """Returns the moments, the choices, the buffer and its rows; the weights follow."""
         return {
             **super().state_dict(),
             "moments": self.moments.state_dict(),
-            "errors": {repr(strength): error for strength, error in self.errors.items()},
+            "strengths": self.strengths.state_dict(),
+            "shares": self.shares.state_dict(),
             "hops": self.hops,
             "hop_losses": dict(self.hop_losses),
             "kept_rows": self.kept_rows,
+            "num_seen": self.num_seen,
+            "mean_row": self.drift.mean,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores what :meth:`state_dict` returned."""
         super().load_state_dict(state)
         self.moments.load_state_dict(state["moments"])
-        self.errors = {float(at): float(error) for at, error in state["errors"].items()}
+        self.strengths.load_state_dict(state["strengths"])
+        self.shares.load_state_dict(state["shares"])
         self.hops = None if state["hops"] is None else readable_hops(state["hops"])
         self.hop_losses = dict(state["hop_losses"])
         self.kept_rows = state["kept_rows"]
+        self.num_seen = int(state["num_seen"])
+        self.drift.mean = state["mean_row"]
         self._weights = None
         if self.hops is None and self.config.rows != "encoder" and self.moments.classes:
             raise ValueError("moments of unknown rows")
+        widths = {part.mean.shape for part in self.moments.classes.values()}
+        if self.num_seen < 0 or (self.drift.mean is not None and {self.drift.mean.shape} - widths):
+            raise ValueError("a mean of other rows")
         rows, buffer = self.kept_rows, self.buffer
         if rows is not None and (buffer is None or rows.ndim != 2 or len(rows) != len(buffer)):
             raise ValueError("rows of other nodes")

@@ -147,6 +147,13 @@ def row_sums(features: Features) -> Tensor:
     return features.sum(dim=1)
 
 
+def row_lengths(features: Features) -> Tensor:
+    """Computes the Euclidean length of each row, ``[n]``."""
+    if isinstance(features, SparseRows):
+        return row_sums(features.with_values(features.values.square())).sqrt()
+    return features.square().sum(dim=1).sqrt()
+
+
 def normalise_rows(features: Features) -> Features:
     """Divides each row by its sum; rows that sum to zero stay zero."""
     sums = row_sums(features)
