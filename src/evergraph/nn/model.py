@@ -151,8 +151,15 @@ class NodeClassifier(nn.Module):
         h, attention = self.encoder(x, adjacency, generator, path)
         if nodes is not None:
             h = h.index_select(0, nodes)
-        shown = relu_dropout(h, self.config.dropout, generator, path != "plain")
-        return Output(self.head(shown), h, attention)
+        return Output(self.classify(h, generator, plain), h, attention)
+
+    def classify(
+        self, h: Tensor, generator: torch.Generator | None = None, plain: bool = False
+    ) -> Tensor:
+        """Returns the logits ``[m, k]`` of embeddings ``[m, d]``; arguments as in a call."""
+        fused = not plain and self.config.attention != "plain"
+        logits: Tensor = self.head(relu_dropout(h, self.config.dropout, generator, fused))
+        return logits
 
 
 def build_model(

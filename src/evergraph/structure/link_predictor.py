@@ -90,9 +90,13 @@ def train_link_predictor(
     def step() -> Tensor:
         draw = partial(_sampled, sampling) if sampling is not None else _whole
         part = draw(model, view, (current, buffer), randomness)
-        node = beta * part.node_loss(0) + (1 - beta) * part.node_loss(1)  # Eq. 6
-        link = link_loss(part.h, part.edges, part.negatives, plain)  # Eq. 5
-        loss = config.lam * link + (1 - config.lam) * node  # Eq. 7
+        loss = config.lam * link_loss(part.h, part.edges, part.negatives, plain)  # Eq. 5, 7
+        if config.lam < 1:
+            logits = model.classify(part.h.index_select(0, part.labelled), randomness.dropout)
+            now, then = logits.tensor_split([part.labels[0].numel()])
+            node = beta * functional.cross_entropy(now, part.labels[0])
+            node = node + (1 - beta) * functional.cross_entropy(then, part.labels[1])  # Eq. 6
+            loss = loss + (1 - config.lam) * node
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         optimizer.step()
@@ -111,15 +115,13 @@ def train_link_predictor(
 
 @dataclass(frozen=True)
 class _Part:
-    """What one step sees: embeddings, pairs among their rows, and labelled logits."""
+    """What one step sees: embeddings, pairs among their rows, and which rows have labels."""
 
     h: Tensor
     edges: Pattern
     negatives: Pattern
-    labelled: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]  # current, replayed
-
-    def node_loss(self, which: int) -> Tensor:
-        return functional.cross_entropy(*self.labelled[which])
+    labelled: Tensor  # rows of the current nodes, then of the replayed ones
+    labels: tuple[Tensor, Tensor]  # of either
 
 
 def _whole(
@@ -130,15 +132,14 @@ def _whole(
 ) -> _Part:
     """Takes all edges, as many non-edges, and all labelled nodes."""
     graph, (current, buffer) = view.adjacency, given
-    output = model(view.features, graph, generator=randomness.dropout)
-    logits = output.logits.index_select(0, torch.cat([current.nodes, buffer.nodes]))
+    h, _ = model.encoder(view.features, graph, randomness.dropout, model.config.attention)
     pairs, valid = sample_non_edges(graph, graph.num_edges // 2, randomness.negatives)
-    split = current.nodes.numel()
     return _Part(
-        output.h,
+        h,
         graph.pattern,
         pair_pattern(pairs, graph.num_nodes, valid),
-        ((logits[:split], current.labels), (logits[split:], buffer.labels)),
+        torch.cat([current.nodes, buffer.nodes]),
+        (current.labels, buffer.labels),
     )
 
 
@@ -158,16 +159,16 @@ def _sampled(
     now, then = (_some(nodes, sampling.batch_size, generator) for nodes in given)
     wanted = torch.cat([edges.flatten(), pairs.flatten(), now.nodes, then.nodes])
     block = sampling.block(wanted)
-    output = model(
-        take_rows(view.features, block.nodes), block.adjacency, block.rows, randomness.dropout
-    )
-    place = torch.arange(4 * count, device=graph.device).view(2, 2, count)
-    first, second = 4 * count, 4 * count + now.nodes.numel()
+    features = take_rows(view.features, block.nodes)
+    h, _ = model.encoder(features, block.adjacency, randomness.dropout, model.config.attention)
+    place = torch.arange(wanted.numel(), device=graph.device)
+    pairs_at = place[: 4 * count].view(2, 2, count)
     return _Part(
-        output.h,
-        pair_pattern(place[0], wanted.numel()),
-        pair_pattern(place[1], wanted.numel(), valid),
-        ((output.logits[first:second], now.labels), (output.logits[second:], then.labels)),
+        h.index_select(0, block.rows),
+        pair_pattern(pairs_at[0], wanted.numel()),
+        pair_pattern(pairs_at[1], wanted.numel(), valid),
+        place[4 * count :],
+        (now.labels, then.labels),
     )
 
 

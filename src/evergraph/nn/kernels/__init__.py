@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from functools import cache
 from typing import Any, Literal
 
 import torch
@@ -14,7 +15,7 @@ Family = Literal["attend", "distances", "dropout", "pairs", "sparse"]
 def has_kernels(device: torch.device) -> bool:
     """Tells whether there are compiled kernels; Triton comes with PyTorch for CUDA."""
     if device.type == "cuda":
-        return importlib.util.find_spec("triton") is not None
+        return _has_triton()
     return device.type == "cpu"
 
 
@@ -23,5 +24,15 @@ def kernels(family: Family, device: torch.device) -> Any:
 
     ``distances`` are compiled for CUDA alone and ``sparse`` for the CPU alone.
     """
-    compiler = "triton" if device.type == "cuda" else "numba"
+    return _module("triton" if device.type == "cuda" else "numba", family)
+
+
+@cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+@cache
+def _module(compiler: str, family: Family) -> Any:
+    """Asking Python's import system at every call takes as long as a small kernel."""
     return importlib.import_module(f"evergraph.nn.kernels.{compiler}_{family}")

@@ -18,6 +18,7 @@ Number = Any  # NumPy's scalars have no common type that arithmetic keeps
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 #: numba's own thread pool serves one caller at a time.
 _pool = threading.Lock()
+_told = threading.local()  # how many threads numba was told to use, which it keeps by thread
 _MOST_THREADS: int = vars(numba.config)["NUMBA_NUM_THREADS"]
 
 
@@ -25,7 +26,9 @@ def run(kernel: Any, *arguments: Any) -> None:
     """Calls a compiled kernel with as many threads as PyTorch uses."""
     threads = torch.get_num_threads()
     with _pool:
-        numba.set_num_threads(min(threads, _MOST_THREADS))
+        if getattr(_told, "threads", None) != threads:
+            numba.set_num_threads(min(threads, _MOST_THREADS))
+            _told.threads = threads
         kernel(*arguments)
     if torch.get_num_threads() != threads:
         # Both may share one OpenMP, whose number of threads numba sets when it starts.
@@ -34,7 +37,9 @@ def run(kernel: Any, *arguments: Any) -> None:
 
 def view(tensor: Tensor) -> Any:
     """Shares a tensor's memory with the compiled code."""
-    return tensor.detach().contiguous().numpy()
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    return tensor.contiguous().numpy()
 
 
 def scalar(value: float, like: Tensor) -> Any:
