@@ -65,6 +65,7 @@ def test_judge_shares_is_solving_without_each_node(columns):
         AVERAGE,
         LabelledNodes(new, new_labels),
         Known(4, [0, 1]),
+        x=x[new],
         shares=(0.0, 0.5, 0.8),
     )
 
@@ -106,7 +107,7 @@ def judged(known: Known, trained: LabelledNodes, x: torch.Tensor) -> dict[float,
     moments = Moments()
     moments.update(x[trained.nodes], trained.labels)
     factor = RidgeSystem(moments).decompose(0.02)
-    return judge_shares(factor, HeldRows(x), AVERAGE, trained, known)
+    return judge_shares(factor, HeldRows(x), AVERAGE, trained, known, x=x[trained.nodes])
 
 
 def test_judge_shares_asks_nobody_when_no_class_is_new():

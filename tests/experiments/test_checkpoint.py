@@ -150,7 +150,7 @@ def test_checkpoint_is_safetensors_with_json(tmp_path: Path):
     save_checkpoint(tmp_path, Learner(Keeper(NESTED), next_task=1), [])
     (path,) = tmp_path.iterdir()
     with safe_open(path, framework="pt") as file:
-        document = json.loads(file.metadata()["state"])["content"]
+        document = json.loads(file.metadata()["state"])
         whole = file.get_tensor(document["method"]["whole"]["$tensor"])
     assert document["next_task"] == 1
     assert document["method"]["plain"] == NESTED["plain"]

@@ -58,6 +58,17 @@ def train_parts(stream: TaskStream) -> list[torch.Tensor]:
     return [task.train_nodes for task in stream.tasks]
 
 
+def choices(stream, setting, evidence):
+    """Learns a stream; returns the learner, what it chose after each task and what choices cost."""
+    learner = Learner(make_method("analytic"))
+    chosen, costs = [], []
+    for event in train(learner, stream, MODEL, TRAINING, seed=0):
+        if isinstance(event, TaskDone):
+            chosen.append(getattr(learner.method, setting))
+            costs.append(dict(getattr(learner.method, evidence).costs))
+    return learner, chosen, costs
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 def test_analytic_is_joint_ridge_when_rows_stay(make_graph, sparse):
     stream = TaskStream(make_graph(60, 6, sparse=sparse), Protocol())
@@ -112,12 +123,8 @@ def test_analytic_reads_scores_of_joint_ridge_through_neighbours(make_graph):
 
 def test_analytic_chooses_the_share_that_has_cost_least(make_graph):
     stream = TaskStream(make_graph(60, 6), Protocol())
-    learner = Learner(make_method("analytic"))
-    costs = []
-    for event in train(learner, stream, MODEL, TRAINING, seed=0):
-        if isinstance(event, TaskDone):
-            costs.append(dict(learner.method.shares.costs))
-            assert learner.method.share == min(SHARES, key=lambda share: costs[-1][share])
+    learner, chosen, costs = choices(stream, "share", "shares")
+    assert chosen == [min(SHARES, key=lambda share, cost=cost: cost[share]) for cost in costs]
     assert all(set(cost) == set(SHARES) for cost in costs)
     assert all(before[s] <= after[s] for before, after in pairwise(costs) for s in SHARES)
     report = learner.method.report()
@@ -327,11 +334,7 @@ def test_analytic_reports_its_choice_of_strength(make_graph):
 
 def test_analytic_adds_up_what_strengths_cost(make_graph):
     stream = TaskStream(make_graph(60, 6), Protocol())
-    learner = Learner(make_method("analytic"))
-    costs = []
-    for event in train(learner, stream, MODEL, TRAINING, seed=0):
-        if isinstance(event, TaskDone):
-            costs.append(dict(learner.method.strengths.costs))
+    learner, _, costs = choices(stream, "strength", "strengths")
     assert all(set(cost) == set(STRENGTHS) for cost in costs)
     assert all(before[s] < after[s] for before, after in pairwise(costs) for s in STRENGTHS)
     assert learner.method.strength == min(STRENGTHS, key=lambda s: costs[-1][s])

@@ -60,6 +60,7 @@ def judge_shares(
     trained: LabelledNodes,
     known: Known,
     *,
+    x: Tensor,
     shares: Sequence[float] = SHARES,
 ) -> dict[float, float]:
     """Returns what every share costs: a mean loss over classes, at the best temperature.
@@ -75,10 +76,11 @@ def judge_shares(
         average: Averages over a node and its neighbours.
         trained: The current training nodes with their labels.
         known: Nodes and classes before this task.
+        x: The rows of the training nodes, ``[m, d]``.
         shares: What to compare.
     """
     nodes, labels = trained.nodes, trained.labels
-    system, weights, x = factor.system, factor.weights(), source.rows(nodes)
+    system, weights = factor.system, factor.weights()
     missed = factor.left_out_residuals(weights, x, labels)
     own = system.row_weights(labels) * _self_products(factor, source, average, nodes, x)
     powers = _powers(source.times(weights), average)

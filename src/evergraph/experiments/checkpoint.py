@@ -31,8 +31,8 @@ def save_checkpoint(folder: Path, learner: Learner, done: list[dict[str, Any]]) 
         done: One record per finished task.
     """
     make_folder(folder)
-    content = pack({**learner_state(learner), "done": done})
-    write_atomic(folder / FILE, content)
+    state = {**learner_state(learner), "done": done}
+    write_atomic(folder / FILE, pack({"sha256": checksum(state), **state}))
 
 
 def load_checkpoint(
@@ -56,9 +56,13 @@ def read_checkpoint(folder: Path, device: torch.device | str = "cpu") -> dict[st
     if not path.exists():
         return None
     try:
-        state: dict[str, Any] = to_device(unpack(read_regular(path)), device)
+        state: dict[str, Any] = unpack(read_regular(path))
+        whole = state.pop("sha256") == checksum(state)
     except Exception:  # damaged content raises anything
-        raise _damaged(folder) from None
+        whole = False
+    if not whole:
+        raise _damaged(folder)
+    state = to_device(state, device)
     return state
 
 
@@ -123,37 +127,28 @@ def _check_size(
 
 
 def pack(state: Any) -> bytes:
-    """Writes nested tensors and plain values as safetensors, the plain values as JSON in it.
-
-    A checksum of everything else stands in the JSON too: two entries of metadata would not
-    always be written in the same order.
-    """
+    """Writes nested tensors and plain values as safetensors, the plain values as JSON in it."""
     tensors: dict[str, Tensor] = {}
     document = _lift(state, tensors)
-    checksum = _checksum(*_open(save(tensors, metadata={"state": json.dumps(document)})))
-    signed = {"sha256": checksum, "content": document}
-    return save(tensors, metadata={"state": json.dumps(signed)})
+    return save(tensors, metadata={"state": json.dumps(document)})
 
 
 def unpack(content: bytes) -> Any:
     """Reads what :func:`pack` wrote; tensors lie on the CPU. Damaged content raises anything."""
     tensors = load(content)  # checks every declared size against the content
-    header, body = _open(content)
-    signed = json.loads(header["__metadata__"]["state"])
-    header["__metadata__"]["state"] = json.dumps(signed["content"])
-    if signed["sha256"] != _checksum(header, body):
-        raise ValueError("damaged")
-    return _lower(signed["content"], tensors)
-
-
-def _open(content: bytes) -> tuple[dict[str, Any], bytes]:
-    """Splits a safetensors file into its header and what follows."""
     length = int.from_bytes(content[:8], "little")
-    return json.loads(content[8 : 8 + length]), content[8 + length :]
+    header = json.loads(content[8 : 8 + length])
+    return _lower(json.loads(header["__metadata__"]["state"]), tensors)
 
 
-def _checksum(header: Mapping[str, Any], body: bytes) -> str:
-    return hashlib.sha256(json.dumps(header, sort_keys=True).encode() + body).hexdigest()
+def checksum(state: Any) -> str:
+    """Computes a checksum of nested tensors and plain values, the same before and after packing."""
+    tensors: dict[str, Tensor] = {}
+    found = hashlib.sha256(json.dumps(_lift(state, tensors)).encode())
+    for tensor in tensors.values():
+        found.update(f"{tensor.dtype} {list(tensor.shape)}".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
 
 
 def to_device(value: Any, device: torch.device | str, copy: bool = False) -> Any:

@@ -95,7 +95,7 @@ class Analytic(Method[AnalyticConfig]):
             factor = system.decompose(self.strength)
             self._weights = factor.weights()
         with ctx.stage("reading"):
-            self._judge_shares(ctx, factor, known)
+            self._judge_shares(ctx, factor, x, known)
         self.num_seen = ctx.view.num_nodes
         yield Epoch(
             ctx.view.task, "classify", 0, 1, torch.tensor(self.strengths.costs[self.strength])
@@ -116,11 +116,12 @@ class Analytic(Method[AnalyticConfig]):
         chosen = self.config.strength
         return STRENGTHS if chosen == "auto" else (float(chosen),)
 
-    def _judge_shares(self, ctx: TaskContext, factor: RidgeFactor, known: Known) -> None:
+    def _judge_shares(self, ctx: TaskContext, factor: RidgeFactor, x: Tensor, known: Known) -> None:
         """Adds up what every share cost, unless it is given."""
         if self.config.share == "auto":
             trained = LabelledNodes(ctx.view.train_nodes, ctx.view.train_labels)
-            costs = judge_shares(factor, self.rows(ctx), self._average(ctx), trained, known)
+            source, average = self.rows(ctx), self._average(ctx)
+            costs = judge_shares(factor, source, average, trained, known, x=x)
             self.shares.add(costs, trained.nodes.numel())
 
     @property

@@ -120,8 +120,9 @@ class Reinforce:
             int(index): {name: value.cpu() for name, value in group.items()}
             for index, group in state["averages"].items()
         }
-        for parameter, group in zip(self.controller.parameters(), averages.values(), strict=False):
-            if any(value.shape not in (parameter.shape, ()) for value in group.values()):
+        parameters = list(self.controller.parameters())
+        for index, group in averages.items():
+            if any(value.shape not in (parameters[index].shape, ()) for value in group.values()):
                 raise ValueError("averages of another controller")
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": averages, "param_groups": groups})

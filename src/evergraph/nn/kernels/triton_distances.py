@@ -3,6 +3,8 @@
 Every kernel takes its distances from one function, which adds squared differences column by
 column: a pair has the same bits in every kernel, whatever the tile and whichever row comes
 first. Imported only where CUDA is.
+
+Triton reads annotations of kernels as code, so that theirs stay without types.
 """
 
 from __future__ import annotations

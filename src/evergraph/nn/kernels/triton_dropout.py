@@ -1,4 +1,7 @@
-"""Dropout on CUDA: masks are a hash of a seed and the position, so none has to be kept."""
+"""Dropout on CUDA: masks are a hash of a seed and the position, so none has to be kept.
+
+Triton reads annotations of kernels as code, so that theirs stay without types.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Cross-entropy of cosines over pairs on CUDA: loss and gradient in one Triton pass."""
+"""Cross-entropy of cosines over pairs on CUDA: loss and gradient in one Triton pass.
+
+Triton reads annotations of kernels as code, so that theirs stay without types.
+"""
 
 from __future__ import annotations
 
