@@ -20,7 +20,7 @@ from evergraph.experiments.config import (
     resolve,
     settable_keys,
 )
-from evergraph.experiments.presets import PRESETS
+from evergraph.experiments.presets import PRESETS, SAFER
 from evergraph.methods import METHODS, TrainConfig
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol, protocol_for
@@ -74,7 +74,9 @@ def test_resolve_takes_preset_over_defaults():
     config = resolved("citeseer")
     assert config.settings["r"] == PRESETS["citeseer"]["r"]
     assert config.model.dropout == PRESETS["citeseer"]["dropout"]
-    assert config.training.label_smoothing == PRESETS["citeseer"]["label_smoothing"]
+    replay = resolved("citeseer", "replay").training
+    assert replay.label_smoothing == PRESETS["citeseer"]["label_smoothing"]
+    assert config.training.label_smoothing == SAFER["citeseer"]["dslr"]["label_smoothing"] == 0.1
     assert config.protocol == protocol_for("citeseer")
     assert config.overrides == {}  # what the user set, nothing else
 
