@@ -65,6 +65,7 @@ def test_field_cuts_sparse_features():
     nodes = torch.tensor([5, 6])
     field = receptive_field(rows, PATH, nodes, 2)
     assert field.features.shape == (4, 7)  # 3, 4, 5 and 6
+    assert field.rows is None  # in the order of the rows already
     expected = model(dense, PATH, nodes).logits
     torch.testing.assert_close(model(field.features, field.graphs, field.rows).logits, expected)
 

@@ -22,7 +22,7 @@ class Field:
 
     features: Features  # what the first layer reads
     graphs: tuple[Adjacency, ...]  # a layer each: from the rows it reads to those it gives
-    rows: Tensor  # where each wanted node is among the last layer's rows
+    rows: Tensor | None  # where each wanted node is among the last layer's rows; None: in place
 
 
 def receptive_field(features: Features, graph: Adjacency, wanted: Tensor, depth: int) -> Field:
@@ -35,7 +35,7 @@ def receptive_field(features: Features, graph: Adjacency, wanted: Tensor, depth:
     needed[wanted] = True
     targets = torch.nonzero(needed).flatten()
     target_place = _places(targets, n)
-    rows = target_place[wanted]
+    rows = None if torch.equal(targets, wanted) else target_place[wanted]
     graphs: list[Adjacency] = []
     for layer in range(depth):
         heard = needed[graph.dst]

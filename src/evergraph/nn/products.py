@@ -46,7 +46,7 @@ def _matrix(features: SparseRows) -> SparseMatrix:
 
 def _transpose(features: SparseRows) -> SparseMatrix:
     pattern, order = features.transpose
-    return SparseMatrix(pattern, features.values[order])
+    return SparseMatrix(pattern, features.values.index_select(0, order))
 
 
 class _SparseProduct(torch.autograd.Function):
