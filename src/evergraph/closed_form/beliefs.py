@@ -32,35 +32,42 @@ def neighbours(graph: Adjacency) -> Smoothing:
 
 
 def affinity(beliefs: Tensor, around: Smoothing) -> Tensor:
-    """Estimates how much oftener than by chance edges join two classes, ``[k, k]``.
+    """Estimates how much oftener than by chance edges join two classes, ``[..., k, k]``.
 
     Beliefs are squared first, for unsure nodes would make all classes look alike. Classes without
     any edge are joined to all others as by chance.
 
     Args:
-        beliefs: Probability of every class for every node, ``[n, k]``.
+        beliefs: Probability of every class for every node, ``[..., n, k]``.
         around: Sums over a node's neighbours.
     """
     sure = beliefs.square()
-    sure = sure / sure.sum(dim=1, keepdim=True)
-    joined = sure.t() @ around.times(sure.float()).double()
-    ends = joined.sum(dim=1)
-    chance = torch.outer(ends, ends) / ends.sum().clamp(min=1e-12)
+    sure = sure / sure.sum(dim=-1, keepdim=True)
+    joined = sure.transpose(-1, -2) @ _summed(sure, around)
+    ends = joined.sum(dim=-1, keepdim=True)
+    chance = ends * ends.transpose(-1, -2) / ends.sum(dim=-2, keepdim=True).clamp(min=1e-12)
     oftener = torch.where(chance > 0, joined / chance.clamp(min=1e-12), 1)
     return (oftener + CHANCE) / (1 + CHANCE)
 
 
 def exchange(own: Tensor, beliefs: Tensor, around: Smoothing) -> Tensor:
-    """Lets all nodes hear their neighbours' beliefs; returns logarithms of beliefs, ``[n, k]``.
+    """Lets all nodes hear their neighbours; returns logarithms of beliefs, ``[..., n, k]``.
 
     Args:
-        own: Scores of nodes' own features, ready for the softmax, ``[n, k]``.
-        beliefs: What nodes are believed to be at first, ``[n, k]``.
+        own: Scores of nodes' own features, ready for the softmax, ``[..., n, k]``.
+        beliefs: What nodes are believed to be at first, ``[..., n, k]``.
         around: Sums over a node's neighbours.
     """
     logits = beliefs.log()
     for _ in range(STEPS):
         heard = (beliefs @ affinity(beliefs, around)).log()
-        logits = own + around.times(heard.float()).double()
-        beliefs = logits.softmax(dim=1)
-    return logits.log_softmax(dim=1)
+        logits = own + _summed(heard, around)
+        beliefs = logits.softmax(dim=-1)
+    return logits.log_softmax(dim=-1)
+
+
+def _summed(rows: Tensor, around: Smoothing) -> Tensor:
+    """Sums ``[..., n, k]`` over neighbours, all columns at once."""
+    by_node = rows.movedim(-2, 0)  # [n, ..., k]
+    total = around.times(by_node.reshape(by_node.shape[0], -1).float()).double()
+    return total.reshape(by_node.shape).movedim(0, -2)

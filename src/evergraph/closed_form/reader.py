@@ -135,29 +135,25 @@ class Reader:
             factor.weights_without(whole, x[group == one], trained.labels[group == one])
             for one in range(min(GROUPS, count))
         ]
-        scores = place.rows.times(torch.cat([*weights, whole], dim=1))
+        scores = place.rows.times(torch.cat([*weights, whole], dim=1))  # side by side
+        n, k = scores.shape[0], whole.shape[1]
 
-        def left_out(everyone: list[Tensor]) -> Tensor:
-            return torch.stack(everyone[:-1])[group, trained.nodes]
+        def apart(everyone: Tensor) -> Tensor:
+            return everyone.reshape(n, -1, k).movedim(1, 0)  # [groups + 1, n, k]
 
-        parts = torch.split(scores, whole.shape[1], dim=1)
-        plain = [read(part, place.average, self.share) for part in parts]
-        self.scores_at.add(asked.by_temperature(left_out(plain)), count)
-        beliefs = [self._believed(part) for part in plain]
-        told = [place.own.tell(part) for part in beliefs]
-        self.features_at.add(asked.by_temperature(left_out(told)), count)
-        heard = [
-            exchange(mine / self.features_at.best, part, place.around)
-            for mine, part in zip(told, beliefs, strict=True)
-        ]
-        costs = {
-            way: asked.cost(left_out(shown), shown[-1])
-            for way, shown in ((OFF, plain), (ON, heard))
-        }
-        self.beliefs.add(costs, count)
+        def cost(everyone: Tensor) -> float:
+            return asked.cost(everyone[group, trained.nodes], everyone[-1])
+
+        plain = apart(read(scores, place.average, self.share))
+        self.scores_at.add(asked.by_temperature(plain[group, trained.nodes]), count)
+        beliefs = self._believed(plain)
+        told = apart(place.own.tell(beliefs.movedim(0, 1).reshape(n, -1)))
+        self.features_at.add(asked.by_temperature(told[group, trained.nodes]), count)
+        heard = exchange(told / self.features_at.best, beliefs, place.around)
+        self.beliefs.add({OFF: cost(plain), ON: cost(heard)}, count)
 
     def _believed(self, scores: Tensor) -> Tensor:
-        return (scores / self.scores_at.best).softmax(dim=1)
+        return (scores / self.scores_at.best).softmax(dim=-1)
 
     def read(self, scores: Tensor, place: Surroundings) -> Tensor:
         """Returns what is shown for the scores of all nodes, ``[n, k]``."""
