@@ -20,7 +20,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evergraph.closed_form import Moments, RidgeSystem, SmoothedFeatures, left_out_errors
+from evergraph.closed_form import (
+    Moments,
+    RidgeSystem,
+    SmoothedFeatures,
+    Surroundings,
+    left_out_errors,
+)
 from evergraph.closed_form.smoothing import smoothing
 from evergraph.events import Epoch, TaskDone
 from evergraph.experiments.config import Variant, resolve
@@ -99,11 +105,12 @@ class Structured(Analytic):
         candidates = nearest_nodes(rows, train_nodes.nodes, config.num_candidates)
         graph, _ = refine(ctx.view.adjacency, train_nodes.nodes, candidates, z, config)
         refined = SmoothedFeatures(ctx.view.features, graph, self.config, ctx.seed)
-        original, self._read = self._read, (ctx, refined)
+        original = self._place
+        self._place = ctx, Surroundings(refined, self._smoothed(ctx, "0"), graph)
         try:
             yield from super().fit_task(ctx)
         finally:
-            self._read = original
+            self._place = original
 
 
 class DslrHead(DSLR):
@@ -152,7 +159,8 @@ def measure(name: str, graph: Graph, arguments: argparse.Namespace, seed: int) -
     shared = {"evaluate": "validation", "validation_fraction": 0.1}
     if base == "analytic":
         # The same rows on either side, as they arrived and as they are.
-        settings = {"hops": "0+1+2", "share": 0, "statistics": "arrival", **settings}
+        alone = {"hops": "0+1+2", "share": 0, "beliefs": "off", "statistics": "arrival"}
+        settings = {**alone, **settings}
     config = resolve(
         Variant.parse_dataset(arguments.dataset),
         Variant(name=base, options=settings, label=name),

@@ -29,3 +29,11 @@ def test_evidence_is_restored():
     evidence.add({1e-4: 1 / 3, 0.35: 2.0}, 1)
     other.load_state_dict(evidence.state_dict())
     assert other.costs == evidence.costs
+
+
+def test_evidence_fades():
+    evidence = Evidence()
+    evidence.add({0.1: 2.0, 0.5: 1.0}, 10)
+    evidence.fade(0.5)
+    evidence.add({0.1: 0.0, 0.5: 1.0}, 10)
+    assert evidence.costs == {0.1: 10.0, 0.5: 15.0}

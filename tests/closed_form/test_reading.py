@@ -7,7 +7,15 @@ import math
 import pytest
 import torch
 
-from evergraph.closed_form import HeldRows, Known, Moments, RidgeSystem, judge_shares, read
+from evergraph.closed_form import (
+    HeldRows,
+    Known,
+    Moments,
+    Questions,
+    RidgeSystem,
+    judge_shares,
+    read,
+)
 from evergraph.closed_form import reading as module
 from evergraph.closed_form.calibration import TEMPERATURES
 from evergraph.closed_form.smoothing import smoothing
@@ -59,12 +67,13 @@ def test_judge_shares_is_solving_without_each_node(columns):
     moments.update(x[old], old_labels)
     moments.update(x[new], new_labels)
     factor = RidgeSystem(moments).decompose(0.02)
+    trained = LabelledNodes(new, new_labels)
     found = judge_shares(
         factor,
         HeldRows(x),
         AVERAGE,
-        LabelledNodes(new, new_labels),
-        Known(4, [0, 1]),
+        trained,
+        Questions(factor.system, trained, Known(4, [0, 1])),
         x=x[new],
         shares=(0.0, 0.5, 0.8),
     )
@@ -101,28 +110,3 @@ def test_judge_shares_is_solving_without_each_node(columns):
             return (2 * told + 2 * asked) / 4
 
         assert found[share] == pytest.approx(least(loss), rel=1e-5)
-
-
-def judged(known: Known, trained: LabelledNodes, x: torch.Tensor) -> dict[float, float]:
-    moments = Moments()
-    moments.update(x[trained.nodes], trained.labels)
-    factor = RidgeSystem(moments).decompose(0.02)
-    return judge_shares(factor, HeldRows(x), AVERAGE, trained, known, x=x[trained.nodes])
-
-
-def test_judge_shares_asks_nobody_when_no_class_is_new():
-    x = torch.randn(10, 3, generator=seeded(), dtype=torch.float64)
-    trained = LabelledNodes(torch.tensor([0, 3, 5, 6]), torch.tensor([0, 1, 0, 1]))
-    assert judged(Known(10, [0, 1]), trained, x) == judged(Known(0, []), trained, x)
-
-
-def test_judge_shares_does_not_ask_those_that_are_trained_on():
-    x = torch.randn(10, 3, generator=seeded(), dtype=torch.float64)
-    trained = LabelledNodes(torch.tensor([0, 1, 2, 3]), torch.tensor([0, 1, 0, 1]))
-    assert judged(Known(4, [0]), trained, x) == judged(Known(0, []), trained, x)
-
-
-def test_nodes_before_are_evenly_spaced_when_there_are_many(monkeypatch):
-    monkeypatch.setattr(module, "MOST_JUDGED", 3)
-    found = module._nodes_before(Known(10, [0]), torch.tensor([4]))
-    assert found.tolist() == [0, 8]

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evergraph.closed_form import Moments, RidgeSystem, left_out_errors
+from evergraph.closed_form.gram import Gram, GramFactor
 
 
 def data(m: int, d: int, k: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -75,6 +76,42 @@ def test_left_out_error_is_that_of_solving_without_each_row(d):
         factor = RidgeSystem(moments).decompose(strength)
         error = factor.left_out_error(factor.weights(), rows[current], labels[current])
         assert error == pytest.approx(float(sum(groups) / 3), rel=1e-9)
+
+
+@pytest.mark.parametrize("d", [4, 50])
+def test_weights_without_a_group_are_those_of_solving_without_it(d):
+    rows, labels = data(20, d, 3)
+    weight = (3 * torch.bincount(labels))[labels].double().reciprocal()
+    group = torch.tensor([3, 4, 8, 15, 19])
+    rest = torch.ones(20, dtype=torch.bool)
+    rest[group] = False
+    for strength in (0.01, 1.0):
+        factor = RidgeSystem(moments_of(rows, labels, [torch.arange(20)])).decompose(strength)
+        found = factor.weights_without(factor.weights(), rows[group], labels[group])
+        expected = joint_ridge(rows[rest], labels[rest], strength, weight[rest])
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
+
+
+def test_weights_without_a_group_stay_finite_when_moments_are_rounded():
+    rows, labels = data(20, 50, 3)
+    moments = Moments(rank=1, dtype=torch.float32)
+    moments.update(rows, labels)
+    factor = RidgeSystem(moments).decompose(1e-12)
+    assert factor.weights_without(factor.weights(), rows[:9], labels[:9]).isfinite().all()
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5)], ids=["tall", "wide"])
+def test_gram_solves_ridge_regression_whatever_its_shape(shape):
+    rows = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    targets = rows[:, :2] ** 2
+    inverse = torch.linalg.inv(rows.t() @ rows + 0.3 * torch.eye(shape[1]))
+    system = Gram(rows)
+    factor = GramFactor(system, 0.3, system.lower(0.3))
+    torch.testing.assert_close(factor.regress(targets), inverse @ rows.t() @ targets)
+    torch.testing.assert_close(factor.solve(rows), rows @ inverse)
+    hat = (rows @ inverse @ rows.t()).diagonal()
+    torch.testing.assert_close(factor.leverage(rows), hat)
+    torch.testing.assert_close(factor.own_leverage(), hat)
 
 
 def test_ridge_spreads_what_a_rank_dropped():

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from evergraph.closed_form import CHOICES, SHARES
+from evergraph.closed_form.calibration import TEMPERATURES
 from evergraph.errors import InputError
 from evergraph.events import TaskDone
 from evergraph.methods import TaskContext, TrainConfig, make_method
@@ -21,8 +22,8 @@ from evergraph.train import Learner, descend, train
 
 MODEL, TRAINING = ModelConfig(channels=4, heads=2), TrainConfig(epochs=3)
 # Rows that do not change while the graph grows, each node read by itself.
-FIXED = {"hops": "0", "strength": 0.01, "share": 0}
-ARRIVED = {"hops": "2", "strength": 0.01, "share": 0, "statistics": "arrival"}
+FIXED = {"hops": "0", "strength": 0.01, "share": 0, "beliefs": "off"}
+ARRIVED = FIXED | {"hops": "2", "statistics": "arrival"}
 
 
 def learn(stream: TaskStream, **settings):
@@ -58,15 +59,14 @@ def train_parts(stream: TaskStream) -> list[torch.Tensor]:
     return [task.train_nodes for task in stream.tasks]
 
 
-def choices(stream, setting, evidence):
-    """Learns a stream; returns the learner, what it chose after each task and what choices cost."""
+def choices(stream, told):
+    """Learns a stream; returns the learner and what ``told`` says of it after each task."""
     learner = Learner(make_method("analytic"))
-    chosen, costs = [], []
+    found = []
     for event in train(learner, stream, MODEL, TRAINING, seed=0):
         if isinstance(event, TaskDone):
-            chosen.append(getattr(learner.method, setting))
-            costs.append(dict(getattr(learner.method, evidence).costs))
-    return learner, chosen, costs
+            found.append(told(learner.method))
+    return learner, found
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -123,13 +123,14 @@ def test_analytic_reads_scores_of_joint_ridge_through_neighbours(make_graph):
 
 def test_analytic_chooses_the_share_that_has_cost_least(make_graph):
     stream = TaskStream(make_graph(60, 6), Protocol())
-    learner, chosen, costs = choices(stream, "share", "shares")
-    assert chosen == [min(SHARES, key=lambda share, cost=cost: cost[share]) for cost in costs]
+    learner, found = choices(stream, lambda m: (m.reader.share, dict(m.reader.shares.costs)))
+    chosen, costs = zip(*found, strict=True)
+    assert list(chosen) == [min(SHARES, key=lambda share, cost=cost: cost[share]) for cost in costs]
     assert all(set(cost) == set(SHARES) for cost in costs)
     assert all(before[s] <= after[s] for before, after in pairwise(costs) for s in SHARES)
     report = learner.method.report()
     assert report["share_loss"][f"{report['share']:g}"] == min(report["share_loss"].values())
-    _, expected = learn(stream, share=learner.method.share)
+    _, expected = learn(stream, share=learner.method.reader.share)
     assert torch.equal(learner.method.predict_logits(learner.context), expected)
 
 
@@ -137,7 +138,32 @@ def test_analytic_chooses_the_share_that_has_cost_least(make_graph):
 def test_analytic_reads_neighbours_where_they_help(homophily, low, high):
     options = {"nodes": 800, "classes": 6, "homophily": homophily, "feature_signal": 2}
     method, _ = learn(TaskStream(load_graph("synthetic", options=options), Protocol()), hops="0+1")
-    assert low <= method.share <= high
+    assert low <= method.reader.share <= high
+
+
+def test_analytic_exchanges_beliefs_when_that_has_cost_less(make_graph):
+    stream = TaskStream(make_graph(60, 6), Protocol())
+    learner, found = choices(stream, lambda m: (m.reader.exchanges, dict(m.reader.beliefs.costs)))
+    assert [exchanges for exchanges, _ in found] == [costs[1] < costs[0] for _, costs in found]
+    assert all(before[1][w] <= after[1][w] for before, after in pairwise(found) for w in (0, 1))
+    report = learner.method.report()
+    assert report["beliefs_loss"] == {"off": found[-1][1][0], "on": found[-1][1][1]}
+    _, expected = learn(stream, beliefs=report["beliefs"])
+    assert torch.equal(learner.method.predict_logits(learner.context), expected)
+
+
+@pytest.mark.parametrize("homophily", [0.3, 0.6])
+def test_analytic_gains_by_beliefs_where_neighbours_are_of_many_classes(homophily):
+    options = {"nodes": 1200, "homophily": homophily, "feature_signal": 2, "seed": 5}
+    stream = TaskStream(load_graph("synthetic", options=options), Protocol())
+    test = torch.cat([task.test_nodes for task in stream.tasks])
+
+    def right(logits: torch.Tensor) -> float:
+        return float((logits[test].argmax(dim=1) == stream.labels[test]).double().mean())
+
+    method, logits = learn(stream)
+    assert method.reader.exchanges
+    assert right(logits) > right(learn(stream, beliefs="off")[1]) + 0.01
 
 
 def test_analytic_does_not_depend_on_the_order_of_classes(make_graph):
@@ -181,8 +207,7 @@ def test_analytic_is_the_same_in_any_batching_with_classes_recurring(make_graph,
     stream = TaskStream(make_graph(60, 6), Protocol())
     nodes = torch.cat(train_parts(stream))
     shuffled = nodes[torch.randperm(nodes.numel(), generator=torch.Generator().manual_seed(seed))]
-    settings = {"hops": "2", "strength": 0.01, "share": 0.5, "statistics": statistics}
-    settings["buffer_size"] = 12
+    settings = ARRIVED | {"share": 0.5, "statistics": statistics, "buffer_size": 12}
     whole = in_batches(stream, [nodes], **settings)
     parts = in_batches(stream, list(torch.split(shuffled, 3)), **settings)
     torch.testing.assert_close(whole, parts, rtol=0, atol=1e-6)
@@ -220,6 +245,9 @@ def test_analytic_counts_what_it_keeps(make_graph):
     assert following.memory_bytes() == method.memory_bytes() + 8 * 5  # their mean row
     choosing, _ = learn(stream, **FIXED | {"share": "auto"})
     assert choosing.memory_bytes() == following.memory_bytes() + 8 * len(SHARES)
+    believing, _ = learn(stream, **FIXED | {"beliefs": "auto"})
+    # Two costs, and those of temperatures, of scores and of features.
+    assert believing.memory_bytes() == following.memory_bytes() + 8 * (2 + 2 * len(TEMPERATURES))
     single, _ = learn(stream, precision="single", **FIXED)
     assert single.memory_bytes() == 6 * (4 * (5 + 25) + 16) + 16 + 4 * 5
     refreshed, _ = learn(stream, statistics="refresh", buffer_size=12, **FIXED)
@@ -334,7 +362,7 @@ def test_analytic_reports_its_choice_of_strength(make_graph):
 
 def test_analytic_adds_up_what_strengths_cost(make_graph):
     stream = TaskStream(make_graph(60, 6), Protocol())
-    learner, _, costs = choices(stream, "strength", "strengths")
+    learner, costs = choices(stream, lambda m: dict(m.strengths.costs))
     assert all(set(cost) == set(STRENGTHS) for cost in costs)
     assert all(before[s] < after[s] for before, after in pairwise(costs) for s in STRENGTHS)
     assert learner.method.strength == min(STRENGTHS, key=lambda s: costs[-1][s])
@@ -347,6 +375,7 @@ def test_analytic_adds_up_what_strengths_cost(make_graph):
         ({"rank": 0}, "Expected 'rank' as an integer of at least 1"),
         ({"statistics": "later"}, "Expected 'statistics' to be 'follow' or"),
         ({"share": 1}, r"Expected 'share' in \[0, 1\)"),
+        ({"beliefs": "maybe"}, "Expected 'beliefs' to be 'auto' or 'on'"),
         ({"hops": "1+x"}, "Expected 'hops' as distinct numbers"),
         ({"activation": "cos"}, "Expected 'projection' beside"),
     ],

@@ -16,6 +16,10 @@ class Evidence:
         for value, cost in costs.items():
             self.costs[value] = self.costs.get(value, 0.0) + cost * count
 
+    def fade(self, share: float) -> None:
+        """Lets what was added so far count for a share of itself."""
+        self.costs = {value: share * cost for value, cost in self.costs.items()}
+
     @property
     def best(self) -> float:
         """The value that has cost least; the first of equals."""

@@ -19,14 +19,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from evergraph.closed_form.gram import Gram, GramFactor
 from evergraph.closed_form.moments import Moments
 
 
-class RidgeSystem:
+class RidgeSystem(Gram):
     r"""The equations :math:`(G + \lambda I) B = M` of some moments, for any strength.
 
-    :math:`G = A^\top A` with a row of :math:`A` per mean and per row of a factor. Whichever of
-    :math:`A^\top A` and :math:`A A^\top` is smaller is decomposed.
+    :math:`G = A^\top A` with a row of :math:`A` per mean and per row of a factor.
     """
 
     def __init__(self, moments: Moments) -> None:
@@ -37,18 +37,8 @@ class RidgeSystem:
         # What a rank limit dropped is spread evenly, which adds to every strength.
         self.floor = sum(part.rest / part.count for part in parts) / k
         means = torch.stack([part.mean for part in parts])
-        self.right = means.t() / k  # [d, k], the matrix M
         scaled = [part.factor / math.sqrt(part.count) for part in parts]
-        self.rows = torch.cat([means, *scaled]) / math.sqrt(k)  # A
-        self.wide = self.rows.shape[0] < self.rows.shape[1]
-        self.gram = self.rows @ self.rows.t() if self.wide else self.rows.t() @ self.rows
-        self._products: tuple[Tensor, Tensor] | None = None
-
-    def products(self, x: Tensor) -> Tensor:
-        """Computes A x of every row, ``[a, m]``; once for the same rows at many strengths."""
-        if self._products is None or self._products[0] is not x:
-            self._products = x, self.rows @ x.t()
-        return self._products[1]
+        super().__init__(torch.cat([means, *scaled]) / math.sqrt(k))
 
     def columns_of(self, labels: Tensor) -> Tensor:
         """Returns the column of the weights that belongs to each label, ``[m]``."""
@@ -61,45 +51,29 @@ class RidgeSystem:
 
     def decompose(self, strength: float) -> RidgeFactor:
         """Prepares everything that depends on the strength."""
-        matrix = self.gram.clone()
-        matrix.diagonal().add_(strength + self.floor)
-        return RidgeFactor(self, strength + self.floor, torch.linalg.cholesky(matrix))
+        whole = strength + self.floor
+        return RidgeFactor(self, whole, self.lower(whole))
 
 
 @dataclass(frozen=True)
-class RidgeFactor:
+class RidgeFactor(GramFactor):
     """A :class:`RidgeSystem` decomposed for one strength."""
 
     system: RidgeSystem
-    strength: float
-    lower: Tensor
 
     def weights(self) -> Tensor:
         """Solves for the weights, ``[d, k]``."""
-        right, rows = self.system.right, self.system.rows
-        if not self.system.wide:
-            weights: Tensor = torch.cholesky_solve(right, self.lower)
-            return weights
-        # M = A^T T where T picks the means, and (A^T A + λ)^-1 A^T = A^T (A A^T + λ)^-1.
-        k = right.shape[1]
+        rows, k = self.system.rows, len(self.system.labels)
+        # M = A^T T where T picks the means.
         picks = torch.eye(rows.shape[0], k, dtype=rows.dtype, device=rows.device) / math.sqrt(k)
-        inner: Tensor = torch.cholesky_solve(picks, self.lower)
-        return rows.t() @ inner
+        return self.regress(picks)
 
-    def solve(self, x: Tensor) -> Tensor:
-        """Computes (G + λ)^-1 x of every row, ``[m, d]``."""
-        if not self.system.wide:
-            direct: Tensor = torch.cholesky_solve(x.t(), self.lower).t()
-            return direct
-        inner = torch.cholesky_solve(self.system.products(x), self.lower)  # [a, m]
-        return (x - inner.t() @ self.system.rows) / self.strength
-
-    def leverage(self, x: Tensor) -> Tensor:
-        """Computes x^T (G + λ)^-1 x of every row, ``[m]``."""
-        if not self.system.wide:
-            return _solved(self.lower, x.t()).square().sum(dim=0)
-        inside = _solved(self.lower, self.system.products(x)).square().sum(dim=0)
-        return (x.square().sum(dim=1) - inside) / self.strength
+    def _wrong(self, weights: Tensor, x: Tensor, labels: Tensor) -> Tensor:
+        """Computes what every row misses of its one-hot label, ``[m, k]``."""
+        column = self.system.columns_of(labels)
+        wrong = -(x @ weights)
+        wrong[torch.arange(column.numel(), device=column.device), column] += 1
+        return wrong
 
     def left_out_residuals(self, weights: Tensor, x: Tensor, labels: Tensor) -> Tensor:
         r"""Computes what every row misses of its one-hot label as predicted without it, ``[m, k]``.
@@ -109,14 +83,30 @@ class RidgeFactor:
         :math:`h_i = w_i x_i^\top (G + \lambda I)^{-1} x_i`. The rows must be among those that
         the moments hold.
         """
-        column = self.system.columns_of(labels)
         weight = self.system.row_weights(labels)
-        wrong = -(x @ weights)
-        wrong[torch.arange(column.numel(), device=column.device), column] += 1
         # No row explains itself better than it would alone; only rounded moments say otherwise.
         least = self.strength / (weight * x.square().sum(dim=1) + self.strength)
         stays = torch.maximum(1 - weight * self.leverage(x), least)
-        return wrong / stays[:, None]
+        return self._wrong(weights, x, labels) / stays[:, None]
+
+    def weights_without(self, weights: Tensor, x: Tensor, labels: Tensor) -> Tensor:
+        r"""Solves for the weights without a group of rows, ``[d, k]``.
+
+        With :math:`X` the group, :math:`W` its weights and :math:`E` what it misses, the group as
+        predicted without itself misses :math:`R = (I - H)^{-1} E`,
+        :math:`H = X (G + \lambda I)^{-1} X^\top W`, and the weights become
+        :math:`B - (G + \lambda I)^{-1} X^\top W R`. The rows must be among those that the moments
+        hold; classes go on to weigh what they weighed.
+        """
+        weight = self.system.row_weights(labels)
+        root = weight.sqrt()[:, None]
+        solved = self.solve(x)
+        own, turn = torch.linalg.eigh(root * (x @ solved.t()) * root.t())
+        # As for single rows: no group explains itself better than it would alone.
+        least = self.strength / (float((weight * x.square().sum(dim=1)).sum()) + self.strength)
+        stays = torch.clamp(1 - own, min=least)[:, None]
+        missed: Tensor = turn @ (turn.t() @ (root * self._wrong(weights, x, labels)) / stays)
+        return weights - solved.t() @ (root * missed)
 
     def left_out_error(self, weights: Tensor, x: Tensor, labels: Tensor) -> float:
         """Averages the squared error of every row as predicted without it, classes alike."""
@@ -147,8 +137,3 @@ def left_out_errors(
         factor = system.decompose(strength)
         errors[strength] = factor.left_out_error(factor.weights(), x, labels)
     return errors
-
-
-def _solved(lower: Tensor, right: Tensor) -> Tensor:
-    solution: Tensor = torch.linalg.solve_triangular(lower, right, upper=False)
-    return solution

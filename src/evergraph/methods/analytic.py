@@ -2,8 +2,8 @@ r"""Analytic: ridge regression on smoothed features, exact from task to task.
 
 A task adds the moments of its rows (:mod:`evergraph.closed_form`), and moments add up: after any
 number of tasks the weights are those of ridge regression on all rows ever taken in, moved as far
-as the nodes seen by then have moved on average. A share of a node's scores is then read from its
-neighbours. No node and no label is kept; what is kept are matrices, and they count.
+as the nodes seen by then have moved on average. A node's scores are then read with its neighbours'.
+No node and no label is kept; what is kept are matrices, and they count.
 """
 
 from __future__ import annotations
@@ -21,18 +21,15 @@ from evergraph.closed_form import (
     HeldRows,
     Known,
     Moments,
+    Reader,
     RidgeSystem,
     RowSource,
     SmoothedFeatures,
-    Smoothing,
+    Surroundings,
     choose_hops,
-    judge_shares,
     left_out_errors,
-    read,
     readable_hops,
-    smoothing,
 )
-from evergraph.closed_form.ridge import RidgeFactor
 from evergraph.events import Epoch
 from evergraph.memory import ReplayBuffer, SelectionPool, make_selector
 from evergraph.methods.analytic_config import AnalyticConfig
@@ -65,11 +62,11 @@ class Analytic(Method[AnalyticConfig]):
         self.hops: str | None = None if config.hops == "auto" else config.hops
         self.hop_losses: dict[str, float] = {}  # of every choice of hops, on the first task
         self.strengths = Evidence()  # squared errors of rows left out
-        self.shares = Evidence()  # losses of nodes left out, and of nodes seen before
+        self.reader = Reader(config.share, config.beliefs)
         self.drift = Drift(PRECISIONS[config.precision])
         self.num_seen = 0  # nodes by the last task
         self._weights: Tensor | None = None
-        self._read: tuple[TaskContext, RowSource, Smoothing] | None = None
+        self._place: tuple[TaskContext, Surroundings] | None = None
 
     def begin_task(self, ctx: TaskContext) -> None:
         """Makes a network for the first task if the rows are embeddings; else needs none."""
@@ -95,7 +92,8 @@ class Analytic(Method[AnalyticConfig]):
             factor = system.decompose(self.strength)
             self._weights = factor.weights()
         with ctx.stage("reading"):
-            self._judge_shares(ctx, factor, x, known)
+            trained = LabelledNodes(ctx.view.train_nodes, ctx.view.train_labels)
+            self.reader.judge(factor, self._surroundings(ctx), trained, known, x)
         self.num_seen = ctx.view.num_nodes
         yield Epoch(
             ctx.view.task, "classify", 0, 1, torch.tensor(self.strengths.costs[self.strength])
@@ -115,19 +113,6 @@ class Analytic(Method[AnalyticConfig]):
     def _strengths(self) -> tuple[float, ...]:
         chosen = self.config.strength
         return STRENGTHS if chosen == "auto" else (float(chosen),)
-
-    def _judge_shares(self, ctx: TaskContext, factor: RidgeFactor, x: Tensor, known: Known) -> None:
-        """Adds up what every share cost, unless it is given."""
-        if self.config.share == "auto":
-            trained = LabelledNodes(ctx.view.train_nodes, ctx.view.train_labels)
-            source, average = self.rows(ctx), self._average(ctx)
-            costs = judge_shares(factor, source, average, trained, known, x=x)
-            self.shares.add(costs, trained.nodes.numel())
-
-    @property
-    def share(self) -> float:
-        """The share of scores that comes from neighbours: what has cost least so far."""
-        return self.shares.best if self.config.share == "auto" else self.config.share
 
     @property
     def strength(self) -> float:
@@ -160,7 +145,8 @@ class Analytic(Method[AnalyticConfig]):
 
     def predict_logits(self, ctx: TaskContext) -> Tensor:
         """Reads every node's scores through the graph; classes without a row are never chosen."""
-        shown = read(self.rows(ctx).times(self._solved()), self._average(ctx), self.share)
+        place = self._surroundings(ctx)
+        shown = self.reader.read(place.rows.times(self._solved()), place)
         logits = shown.new_full((shown.shape[0], ctx.view.num_classes), -1e9)
         logits[:, list(self.moments.classes)] = shown
         return logits
@@ -173,17 +159,13 @@ class Analytic(Method[AnalyticConfig]):
 
     def rows(self, ctx: TaskContext) -> RowSource:
         """Returns the rows of the context's graph; what they need is prepared once."""
-        return self._prepared(ctx)[1]
+        return self._surroundings(ctx).rows
 
-    def _average(self, ctx: TaskContext) -> Smoothing:
-        """Returns what averages over a node and its neighbours."""
-        return self._prepared(ctx)[2]
-
-    def _prepared(self, ctx: TaskContext) -> tuple[TaskContext, RowSource, Smoothing]:
-        if self._read is None or self._read[0] is not ctx:
-            average = smoothing(ctx.adjacency, "mean", self_loops=True)
-            self._read = ctx, self._source(ctx), average
-        return self._read
+    def _surroundings(self, ctx: TaskContext) -> Surroundings:
+        if self._place is None or self._place[0] is not ctx:
+            features = self._smoothed(ctx, "0")
+            self._place = ctx, Surroundings(self._source(ctx), features, ctx.adjacency)
+        return self._place[1]
 
     def _source(self, ctx: TaskContext) -> RowSource:
         if self.config.rows == "encoder":
@@ -215,22 +197,20 @@ class Analytic(Method[AnalyticConfig]):
             self.moments.shift(label, drift[labels == label].mean(dim=0))
 
     def report(self) -> dict[str, Any]:
-        """Tells which strength, hops and share were chosen and what each has cost."""
-        told: dict[str, Any] = {"strength": self.strength, "share": self.share}
+        """Tells which strength, hops and way of reading were chosen and what each has cost."""
+        told = {"strength": self.strength, **self.reader.report()}
         told["left_out_error"] = self.strengths.told()
         if self.hops is not None:
             told["hops"] = self.hops
         if self.hop_losses:
             told["left_out_loss"] = dict(self.hop_losses)
-        if self.shares.costs:
-            told["share_loss"] = self.shares.told()
         return told
 
     def memory_bytes(self) -> int:
         """Counts the moments, the mean row, what choices cost, and the buffer with its rows."""
         kept = 0 if self.kept_rows is None else self.kept_rows.numel()
         numbers = len(self.hop_losses) + bool(self.hop_losses) + 1  # the winner, the nodes seen
-        parts = (self.moments, self.strengths, self.shares, self.drift)
+        parts = (self.moments, self.strengths, self.reader, self.drift)
         extra = kept * self.moments.dtype.itemsize + 8 * numbers
         return sum(part.memory_bytes() for part in parts) + extra + super().memory_bytes()
 
@@ -254,7 +234,7 @@ class Analytic(Method[AnalyticConfig]):
             **super().state_dict(),
             "moments": self.moments.state_dict(),
             "strengths": self.strengths.state_dict(),
-            "shares": self.shares.state_dict(),
+            "reader": self.reader.state_dict(),
             "hops": self.hops,
             "hop_losses": dict(self.hop_losses),
             "kept_rows": self.kept_rows,
@@ -267,7 +247,7 @@ class Analytic(Method[AnalyticConfig]):
         super().load_state_dict(state)
         self.moments.load_state_dict(state["moments"])
         self.strengths.load_state_dict(state["strengths"])
-        self.shares.load_state_dict(state["shares"])
+        self.reader.load_state_dict(state["reader"])
         self.hops = None if state["hops"] is None else readable_hops(state["hops"])
         self.hop_losses = dict(state["hop_losses"])
         self.kept_rows = state["kept_rows"]

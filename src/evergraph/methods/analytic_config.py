@@ -25,6 +25,8 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
         strength: Ridge strength λ; ``auto`` leaves one out on the current training nodes.
         share: Share of a node's scores that comes from its neighbours' scores; ``auto`` judges
             it by leaving one out on the current training nodes.
+        beliefs: Whether nodes then hear what their neighbours are believed to be (``on``) or not
+            (``off``); ``auto`` judges it by leaving out groups of the current training nodes.
         rank: Most directions kept of a class's scatter; None keeps all.
         precision: Precision of what is kept; computation is in double precision.
     """
@@ -34,6 +36,7 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
     statistics: Literal["follow", "arrival", "refresh"] = "follow"
     strength: Annotated[float, Field(gt=0)] | Literal["auto"] = "auto"
     share: Annotated[float, Field(ge=0, lt=1)] | Literal["auto"] = "auto"
+    beliefs: Literal["auto", "on", "off"] = "auto"
     rank: int | None = Field(default=None, ge=1)
     precision: Literal["double", "single"] = "double"
     selector: str = "cd"
