@@ -127,6 +127,7 @@ def execute(
     check_buffer(config, stream)
     check_backbone(type(method), config.model)
     check_validation(config, type(method))
+    surroundings = environment(place)  # asks other programs: before there is anything to interrupt
     finished = folder.claim(config)
     if finished is not None:
         check_graph(finished["graph"], stream, config.dataset, path)
@@ -139,7 +140,7 @@ def execute(
     for record in done:
         check_graph(record["graph"], stream, config.dataset, path)
         diagnostics.restore(record["embeddings"])
-    write_json(path / "environment.json", environment(place))
+    write_json(path / "environment.json", surroundings)
     events = train(learner, stream, config.model, config.training, seed=config.seed, device=place)
     with denormals_flushed():
         for event in events:
