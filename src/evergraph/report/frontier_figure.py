@@ -68,7 +68,7 @@ def _draw(axes: Any, points: Sequence[Point], cost: Cost, styles: dict[str, Any]
         axes.axvline(buffer, color="grey", ls=":", lw=1)
         axes.annotate(
             "the paper's buffer\nwith its features",
-            (buffer, 0.03),
+            (buffer, 0.09),  # above the list of what lies below
             xycoords=("data", "axes fraction"),
             fontsize=7,
             color="grey",
