@@ -12,7 +12,7 @@ from evergraph.errors import InputError
 from evergraph.experiments import runs
 from evergraph.experiments.cells import make_cells
 from evergraph.experiments.config import RunConfig, Variant, resolve
-from evergraph.experiments.presets import PRESETS
+from evergraph.experiments.presets import PRESETS, tuned
 from evergraph.experiments.runs import execute
 from evergraph.experiments.tuning import RECIPE, Search, run_searches
 from evergraph.methods import METHODS, method_class
@@ -43,8 +43,9 @@ def test_declared_grids_hold_values_that_the_method_takes_and_the_start(method: 
 
 
 def test_search_starts_from_the_preset_and_leaves_alone_what_is_set():
-    search = search_of("twp", "cora")
-    assert search.start == {"lam_loss": 1e4, "lam_topology": 1e4, "beta": 0.01}
+    untuned = search_of("twp", "ogbn-arxiv")
+    assert untuned.start == {"lam_loss": 1e4, "lam_topology": 1e4, "beta": 0.01}
+    assert search_of("twp", "cora").start == tuned()["cora"]["twp"] != untuned.start
     assert search_of("replay", "amazon-computers").start["beta"] == 0.3
     assert search_of("replay:beta=0.2", "cora").start.keys() == {"replay_weights"}
     assert search_of("replay", "cora", beta=0.2).start.keys() == {"replay_weights"}
