@@ -1,6 +1,6 @@
 """The analytic learner combined with DSLR's ideas, on validation nodes.
 
-    python scripts/combinations.py --dataset cora --seeds 5 --only smoothed,self-training
+    python scripts/combinations.py --dataset cora --seeds 5 --only smoothed-0.3,structure
 
 Each combination is a method of its own, made here and judged as any other; PM and FM are
 printed beside those of ``analytic`` alone, with the paired difference. Those that train a
@@ -186,6 +186,8 @@ def main() -> None:
     parser.add_argument("--data-root", type=Path, default=None)
     arguments = parser.parse_args()
     names = arguments.only.split(",") if arguments.only else list(COMBINATIONS)
+    if unknown := [name for name in names if name not in COMBINATIONS]:
+        parser.error(f"unknown combination '{unknown[0]}': choose among {', '.join(COMBINATIONS)}")
     graph = load_graph(arguments.dataset, arguments.data_root)
     alone = [measure("analytic", graph, arguments, seed) for seed in range(arguments.seeds)]
     for name in names:

@@ -55,7 +55,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 #: Where a method would not train safely with what all share: dataset → method → settings. With
-#: 0.2 one run of DSLR in fifty leaves a class of Citeseer unlearnt (decision 0005).
+#: 0.2 a run of DSLR now and then leaves a class of Citeseer unlearnt (decision 0005).
 SAFER: dict[str, dict[str, dict[str, Any]]] = {"citeseer": {"dslr": {"label_smoothing": 0.1}}}
 
 
