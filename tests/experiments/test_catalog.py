@@ -20,7 +20,7 @@ from evergraph.experiments.config import RunConfig
 from evergraph.experiments.experiment import Experiment, Facts
 from evergraph.experiments.paper import paper_numbers
 from evergraph.experiments.pool import RunPool
-from evergraph.experiments.reproduce import Request, find_facts, needed_runs, plan
+from evergraph.experiments.reproduce import Request, find_facts, measure, needed_runs, plan
 from evergraph.experiments.runs import execute
 from evergraph.stream import Graph
 from evergraph.stream.datasets import DATASETS, write_plain
@@ -226,6 +226,45 @@ def test_reproduce_all_gives_an_overview_and_a_document(
     assert page.read_text() == before
 
 
+def test_as_printed_stands_beside_ours(
+    reproduced: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("evergraph.report.reproduction.save_figure", save_nothing)
+    printed, page = reproduced / "printed", reproduced / "both.md"
+    again = ["--as-printed", "--jobs", 1]
+    line = [printed if word == reproduced / "out" else word for word in words(reproduced, "beta")]
+    assert command(*line, *again).code == 0
+    config = RunConfig.from_yaml(next(printed.rglob("config.yaml")).read_text(), "config.yaml")
+    assert (config.model.dropout, config.training.label_smoothing) == (0.0, 0.0)
+    assert command(*words(reproduced, "beta")).code == 0
+    write = ["reproduce", "--output", reproduced / "out", "--document", page, "--beside"]
+    assert command(*write, printed).code == 0
+    section = page.read_text().split("\n## beta\n")[1].split("\n## ")[0]
+    assert "| verdict | as printed |" in section
+    assert (reproduced / "results/beta/beta-as-printed.json").exists()
+    assert "**As printed.**" in page.read_text()
+    refused = command(*write, reproduced / "out")
+    assert refused.code == 2
+    assert "which has other settings" in refused.err
+
+
+def test_times_of_different_machines_are_left_out(reproduced: Path, tmp_path: Path):
+    request = Request(quick=True, datasets=(str(reproduced / "graph.npz"),), seeds=2, shared=TINY)
+    (part,) = plan(find_experiments("selector-time"), request)
+    pool = RunPool(tmp_path)
+    pool.take(needed_runs([part]), [reproduced / "out"])
+    table = measure(part, pool)
+    assert table.notes == []
+    assert table("mf", "selection")
+    there = pool.folders[part.configs["mf", 0].hash] / "environment.json"
+    there.write_text(json.dumps({**json.loads(there.read_text()), "device_name": "another"}))
+    table = measure(part, pool)
+    (note,) = table.notes
+    assert "another with" in note
+    assert not table("mf", "selection")
+    assert not table("cd", "selection")
+
+
 def test_pool_takes_runs_whatever_their_label(reproduced: Path, tmp_path: Path):
     request = Request(quick=True, datasets=(str(reproduced / "graph.npz"),), seeds=1, shared=TINY)
     wanted = needed_runs(plan(find_experiments("cm-vs-cd"), request))
@@ -263,6 +302,10 @@ def test_pool_takes_runs_whatever_their_label(reproduced: Path, tmp_path: Path):
         (["beta", "--track", "tensorbord"], "did you mean 'tensorboard'?"),
         (["beta", "--set", "betta=1"], "did you mean 'beta'?"),
         (["beta", "--dataset", "corra"], "did you mean 'cora'?"),
+        (["frontier", "--as-printed"], "'--as-printed' with an experiment of the paper"),
+        (["datasets", "--as-printed"], "'--as-printed' with an experiment of the paper"),
+        (["beta", "--beside", "other"], "'--document' with '--beside' (got 'other' alone)"),
+        (["--document", "page.md", "--beside", "nowhere"], "'--beside' to be a folder of outcomes"),
         (["beta", "--quick", "--merge", "nowhere"], "'--merge' to name a folder with finished"),
     ],
 )

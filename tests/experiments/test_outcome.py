@@ -103,6 +103,17 @@ def test_sheets_show_spread_interval_and_word():
     assert statements_sheet(found).rows[0][-1] == "holds"
 
 
+def test_sheets_show_what_the_printed_settings_give():
+    ours = outcome(pm={0: 84.0, 1: 85.0})
+    printed_settings = outcome(pm={0: 69.0, 1: 72.0})
+    line = next(r for r in claims_sheet(ours, printed_settings).rows if r[0] == "cora · dslr")
+    assert line[-2:] == ["inconclusive", "70.50 ± 2.12 inconclusive"]
+    sheet = statements_sheet(ours, printed_settings)
+    assert sheet.columns[-1] == "as printed"
+    assert sheet.rows[0][-2] == "holds"
+    assert sheet.rows[0][-1].endswith("does not hold")
+
+
 def test_csv_has_a_line_per_printed_number():
     lines = list(csv.DictReader(io.StringIO(outcome_csv(outcome(pm={0: 84.0, 1: 85.0})))))
     (line,) = [x for x in lines if (x["row"], x["metric"]) == ("dslr", "pm")]

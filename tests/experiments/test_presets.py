@@ -48,6 +48,21 @@ def test_preset_is_the_shared_one_without_own_keys_then_the_tuned_one(
     assert (mine.settings["lam"], mine.model.dropout) == (5.0, 0.3)
 
 
+def test_printed_settings_are_the_papers_and_nothing_of_ours():
+    config = resolve(Variant.parse("cora"), Variant.parse("dslr"), 0, presets="printed")
+    keys = ("beta", "lam", "num_neighbors", "num_candidates", "tau", "r", "buffer_size")
+    assert [config.settings[key] for key in keys] == [0.1, 0.5, 5, 50, 0.8, 0.3, 100]
+    assert (config.model.dropout, config.model.head_init) == (0.0, "uniform")
+    assert (config.training.label_smoothing, config.training.lr) == (0.0, 0.005)
+    assert config.settings["replay_weights"] == "none"
+    # Other methods keep what their own papers say.
+    ewc = resolve(Variant.parse("amazon-computers"), Variant.parse("ewc"), 0, presets="printed")
+    assert ewc.settings["lam"] == method_class("ewc").Config().lam
+    assert ewc.model.dropout == 0.0
+    mine = Variant.parse("dslr:dropout=0.3")
+    assert resolve(Variant.parse("cora"), mine, 0, presets="printed").model.dropout == 0.3
+
+
 @pytest.fixture
 def adopt():
     spec = importlib.util.spec_from_file_location("adopt_tuning", SCRIPT)

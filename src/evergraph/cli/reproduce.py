@@ -30,6 +30,7 @@ from evergraph.experiments.projection import first_task_plane
 from evergraph.experiments.reproduce import (
     Part,
     Request,
+    has_settings,
     measure,
     missing_rows,
     needed_runs,
@@ -75,12 +76,20 @@ def reproduce(
     address: options.AddressOption = None,
     gpus: options.GpusOption = 0.0,
     track: options.TrackOption = None,
+    as_printed: Annotated[
+        bool,
+        typer.Option("--as-printed", help="The paper's settings to the letter instead of ours."),
+    ] = False,
     plan_only: Annotated[
         bool, typer.Option("--plan", help="Say how many runs are needed, and run none.")
     ] = False,
     document_to: Annotated[
         Path | None,
         typer.Option("--document", help="Write everything found in --output to this file."),
+    ] = None,
+    beside: Annotated[
+        Path | None,
+        typer.Option(help="Folder of an --as-printed reproduction, for a column of the document."),
     ] = None,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -92,13 +101,22 @@ def reproduce(
             "Expected an experiment or '--document' (got neither); name one that 'evergraph "
             "experiments' lists, or all."
         )
+    if beside is not None and document_to is None:
+        raise InputError(
+            f"Expected '--document' with '--beside' (got '{beside}' alone); add --document FILE."
+        )
     if experiment is not None:
         chosen = find_experiments(experiment)
+        if as_printed and not any(has_settings(one) for one in chosen):
+            raise InputError(
+                "Expected '--as-printed' with an experiment of the paper that trains (got "
+                f"'{experiment}'); leave the option out."
+            )
         grid = GridOptions(jobs, device, data_root, engine, address, gpus, track)
         shared = parse_settings(sets or [])
         check_shared(shared, list(METHODS))
         names = tuple(dataset) if dataset else None
-        request = Request(quick, names, seeds, shared, data_root)
+        request = Request(quick, names, seeds, shared, data_root, as_printed)
         pick_device(device)
         new_figure(1, 1)  # says now, not after the runs, if matplotlib is missing
         parts = plan(chosen, request)
@@ -110,7 +128,7 @@ def reproduce(
         _show(outcomes, as_json)
         check_finished(failed)
     if document_to is not None:
-        publish(output, document_to)
+        publish(output, document_to, beside)
 
 
 def _tell_plan(parts: Sequence[Part], pool: RunPool) -> None:
@@ -147,7 +165,13 @@ def _conclude(parts: Sequence[Part], output: Path, request: Request) -> list[dic
         mine = [part for part in parts if part.experiment.id == name]
         tables = [measure(part, pool, request.data_root) for part in mine]
         missing = {part.facts.dataset: missing_rows(part, pool) for part in mine}
-        outcome = make_outcome(mine[0].experiment, tables, quick=request.quick, missing=missing)
+        outcome = make_outcome(
+            mine[0].experiment,
+            tables,
+            quick=request.quick,
+            as_printed=request.as_printed,
+            missing=missing,
+        )
         plane = _plane(mine[0], pool) if outcome["figure"]["kind"] == "embedding" else None
         write_experiment(outcome, output / name, plane)
         outcomes.append(outcome)

@@ -69,8 +69,9 @@ LOW_DEGREE = Metric(
 HIGH_DEGREE = Metric(
     "high_degree", "high-degree accuracy ↑", _at(_DIAGNOSED, "degree_accuracy", "high")
 )
-SELECTION = Metric("selection", "selection, s per task", _per_task("selection"), None, -1, 4)
-INFERENCE = Metric("inference", "inference, s per task", _per_task("inference"), None, -1, 4)
+_SECONDS: dict[str, Any] = {"point": None, "better": -1, "digits": 4, "timed": True}
+SELECTION = Metric("selection", "selection, s per task", _per_task("selection"), **_SECONDS)
+INFERENCE = Metric("inference", "inference, s per task", _per_task("inference"), **_SECONDS)
 STRUCTURE = Metric(
     "structure",
     "structure learning, s per task",
@@ -78,11 +79,12 @@ STRUCTURE = Metric(
     None,
     -1,
     3,
+    timed=True,
 )
-TASK = Metric("task", "whole task, s", _whole_task(1.0), None, -1, 3)
+TASK = Metric("task", "whole task, s", _whole_task(1.0), None, -1, 3, timed=True)
 BYTES = Metric("bytes", "bytes kept", _at("memory_bytes"), None, -1, 0)
 SECONDS = Metric("seconds", "seconds", _at("seconds", "total"), None, -1, 1)
-MINUTES = Metric("minutes", "minutes per task", _whole_task(60.0), None, -1, 4)
+MINUTES = Metric("minutes", "minutes per task", _whole_task(60.0), None, -1, 4, timed=True)
 
 #: Homophily of each class in the buffer; the paper counts classes from 1, at most twelve.
 CLASS_HOMOPHILY = tuple(

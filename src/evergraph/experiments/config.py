@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from evergraph.errors import InputError, unknown_name
 from evergraph.experiments.plain_yaml import dump_yaml, load_yaml
-from evergraph.experiments.presets import preset_for
+from evergraph.experiments.presets import Presets, preset_for
 from evergraph.methods import TrainConfig, method_class
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol, protocol_for
@@ -137,7 +137,11 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def resolve(
-    dataset: Variant, method: Variant, seed: int, shared: Mapping[str, Any] | None = None
+    dataset: Variant,
+    method: Variant,
+    seed: int,
+    shared: Mapping[str, Any] | None = None,
+    presets: Presets = "tuned",
 ) -> RunConfig:
     """Puts defaults, the dataset's preset and the user's settings together, in that order.
 
@@ -146,6 +150,7 @@ def resolve(
         method: The method with its own settings.
         seed: The run's seed.
         shared: Settings for every method that has them; see :func:`check_shared`.
+        presets: Ours, or the paper's to the letter.
     """
     cls = method_class(method.name)
     known = settable_keys(method.name)
@@ -154,7 +159,7 @@ def resolve(
             raise unknown_name(f"key of method '{method.name}'", key, known)
     applying = {key: value for key, value in (shared or {}).items() if key in known}
     overrides = {**applying, **method.options}
-    preset = preset_for(dataset.name, method.name)
+    preset = preset_for(dataset.name, method.name, presets)
     values = {**{key: value for key, value in preset.items() if key in known}, **overrides}
     protocol = protocol_for(dataset.name).model_dump()
     if "validation" in cls.needs and not protocol["validation_fraction"]:

@@ -57,6 +57,7 @@ class Metric:
         better: 1 when more is better, −1 when less is, 0 when neither is.
         digits: Decimals shown.
         relative_to: Divide by the value of this row, seed by seed.
+        timed: A time, which says nothing where rows were run on different machines.
     """
 
     key: str
@@ -66,6 +67,7 @@ class Metric:
     better: int = 1
     digits: int = 2
     relative_to: str | None = None
+    timed: bool = False
 
 
 class Values(dict[int, float]):
@@ -117,11 +119,13 @@ class Table:
         rows: Sequence[Row],
         values: Mapping[tuple[str, str], Values],
         better: Mapping[str, int],
+        notes: Sequence[str] = (),
     ) -> None:
         self.facts = facts
         self.rows = rows
         self._values = values
         self._better = better
+        self.notes = notes
 
     def __call__(self, row: str, metric: str) -> Values:
         """Returns one cell, empty if it was not measured."""
@@ -232,6 +236,7 @@ class Experiment:
         statements: What the paper says about it.
         describe: Finds the values of the single row without any run, for descriptive tables.
         notes: What a reader must know, in sentences.
+        in_paper: Whether it can be run with the settings that the paper prints.
     """
 
     id: str
@@ -246,6 +251,7 @@ class Experiment:
     statements: tuple[Statement, ...] = field(default=())
     describe: Callable[[Facts, Any], Mapping[str, float]] | None = None
     notes: tuple[str, ...] = ()
+    in_paper: bool = True
 
     @property
     def paper_tables(self) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ def make_outcome(
     tables: Sequence[Table],
     *,
     quick: bool,
+    as_printed: bool = False,
     missing: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Any]:
     """Judges an experiment's measurements on all its datasets.
@@ -31,6 +32,7 @@ def make_outcome(
         experiment: What was to be measured.
         tables: One per dataset.
         quick: Whether the runs were cut short; nothing they say is a result then.
+        as_printed: Whether they had the paper's settings instead of ours.
         missing: Rows per dataset of which not every run is finished.
     """
     columns = [m for m in experiment.metrics if any(t(n, m.key) for t in tables for n in t.names())]
@@ -40,6 +42,7 @@ def make_outcome(
         "title": experiment.title,
         "source": experiment.source,
         "quick": quick,
+        "as_printed": as_printed,
         "figure": asdict(experiment.figure),
         "columns": [_column(metric) for metric in columns],
         "rows": [
@@ -51,7 +54,7 @@ def make_outcome(
         ],
         "statements": _statements(experiment, tables),
         "missing": {name: list(rows) for name, rows in (missing or {}).items() if rows},
-        "notes": list(experiment.notes),
+        "notes": [*experiment.notes, *(note for table in tables for note in table.notes)],
     }
 
 

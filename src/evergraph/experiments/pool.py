@@ -40,6 +40,14 @@ class RunPool:
         folder = self.folders.get(run)
         return None if folder is None else read_json(folder / "results.json")
 
+    def machine(self, run: str) -> str | None:
+        """Names the processor and the number of cores of a finished run, None if unknown."""
+        folder = self.folders.get(run)
+        if folder is None or not (folder / "environment.json").exists():
+            return None
+        where = read_json(folder / "environment.json")
+        return f"{where.get('device_name')} with {where.get('cores')} cores"
+
     def take(self, wanted: Iterable[RunConfig], sources: Sequence[Path]) -> int:
         """Copies wanted runs that were finished elsewhere; returns how many.
 

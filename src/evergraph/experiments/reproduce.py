@@ -11,6 +11,7 @@ from typing import Any
 from evergraph.experiments.config import RunConfig, Variant, resolve, settable_keys
 from evergraph.experiments.experiment import Experiment, Facts, Row, Table, Values
 from evergraph.experiments.pool import RunPool
+from evergraph.experiments.presets import Presets
 from evergraph.stream import TaskStream, protocol_for
 from evergraph.stream.datasets import load_graph
 
@@ -37,6 +38,7 @@ class Request:
         seeds: Seeds 0 to N − 1; None takes 10, or 2 when quick.
         shared: Settings for every method that has them.
         data_root: Where graphs are.
+        as_printed: The paper's settings to the letter instead of ours.
     """
 
     quick: bool = False
@@ -44,6 +46,7 @@ class Request:
     seeds: int | None = None
     shared: Mapping[str, Any] = field(default_factory=dict)
     data_root: Path | None = None
+    as_printed: bool = False
 
     @property
     def num_seeds(self) -> int:
@@ -71,6 +74,8 @@ def plan(experiments: Iterable[Experiment], request: Request) -> list[Part]:
     """Lists what has to be known, experiment by experiment and dataset by dataset."""
     parts = []
     for experiment in experiments:
+        if request.as_printed and not has_settings(experiment):
+            continue
         own = QUICK_DATASETS if request.quick else experiment.datasets
         for name in request.datasets or own:
             facts = find_facts(name, request.data_root)
@@ -88,9 +93,16 @@ def plan(experiments: Iterable[Experiment], request: Request) -> list[Part]:
     return parts
 
 
+def has_settings(experiment: Experiment) -> bool:
+    """Tells whether the paper has settings for an experiment: it trains, and is the paper's."""
+    return experiment.in_paper and experiment.describe is None
+
+
 def _config(dataset: str, row: Row, seed: int, request: Request) -> RunConfig:
     method = Variant.parse(row.method)
-    return resolve(Variant.parse_dataset(dataset), method, seed, request.settings(method.name))
+    presets: Presets = "printed" if request.as_printed else "tuned"
+    shared = request.settings(method.name)
+    return resolve(Variant.parse_dataset(dataset), method, seed, shared, presets)
 
 
 def needed_runs(parts: Iterable[Part]) -> list[RunConfig]:
@@ -134,13 +146,20 @@ def measure(part: Part, pool: RunPool, data_root: Path | None = None) -> Table:
                 value = metric.read(results, rows[name])
                 if value is not None:
                     values.setdefault((name, metric.key), Values())[seed] = value
+    notes = []
+    machines = sorted({m for c in part.configs.values() if (m := pool.machine(c.hash))})
+    if len(machines) > 1 and any(metric.timed for metric in columns):
+        timed = {metric.key for metric in columns if metric.timed}
+        values = {place: cell for place, cell in values.items() if place[1] not in timed}
+        where = f"{part.facts.dataset} were run on {' and '.join(machines)}"
+        notes.append(f"Rows on {where}: their times cannot be compared and are left out.")
     for metric in columns:
         if metric.relative_to is not None:
             whole = values.get((metric.relative_to, metric.key), Values())
             for row in part.rows:
                 cell = values.get((row.name, metric.key), Values())
                 values[row.name, metric.key] = cell / whole
-    return Table(part.facts, part.rows, values, {m.key: m.better for m in columns})
+    return Table(part.facts, part.rows, values, {m.key: m.better for m in columns}, notes)
 
 
 def missing_rows(part: Part, pool: RunPool) -> Sequence[str]:

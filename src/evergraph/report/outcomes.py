@@ -10,6 +10,7 @@ from typing import Any
 from evergraph.report.tables import Sheet, number
 
 Outcome = Mapping[str, Any]
+AS_PRINTED = "as printed"
 CSV_COLUMNS = (
     *("dataset", "row", "method", "metric", "seeds", "mean", "std"),
     *("table", "claimed", "claimed_std", "difference", "low", "high", "verdict"),
@@ -33,8 +34,9 @@ def measured_sheet(outcome: Outcome) -> Sheet:
     return Sheet(outcome["title"], ["dataset · row", "seeds", *titles], rows)
 
 
-def claims_sheet(outcome: Outcome) -> Sheet:
-    """Sets every printed number beside the measured one."""
+def claims_sheet(outcome: Outcome, printed: Outcome | None = None) -> Sheet:
+    """Sets every printed number beside the measured one, and the one with printed settings."""
+    cells = {(r["dataset"], r["row"], r["metric"]): r for r in (printed or {"rows": []})["rows"]}
     digits = {column["key"]: column["digits"] for column in outcome["columns"]}
     titles = {column["key"]: column["title"] for column in outcome["columns"]}
     rows = []
@@ -52,12 +54,18 @@ def claims_sheet(outcome: Outcome) -> Sheet:
                     claim["verdict"],
                 ]
             )
+            if printed is not None:
+                other = cells.get((row["dataset"], row["row"], row["metric"]))
+                rows[-1].append(_as_printed(other, claim["table"], places))
     columns = ["dataset · row", "", "paper", "measured", "seeds", "difference, 95 %", "verdict"]
+    columns += [AS_PRINTED] if printed is not None else []
     return Sheet(f"The paper's numbers ({outcome['source']})", columns, rows)
 
 
-def statements_sheet(outcome: Outcome) -> Sheet:
-    """Shows what the paper says in words, and whether it holds."""
+def statements_sheet(outcome: Outcome, printed: Outcome | None = None) -> Sheet:
+    """Shows what the paper says in words, and whether it holds, with its own settings as well."""
+    entries = (printed or {"statements": []})["statements"]
+    others = {(entry["text"], entry["dataset"]): entry for entry in entries}
     rows = [
         [
             entry["text"],
@@ -70,18 +78,24 @@ def statements_sheet(outcome: Outcome) -> Sheet:
         for entry in outcome["statements"]
     ]
     columns = ["statement", "dataset", "seeds", "margin, 95 %", "p (Holm)", "verdict"]
+    if printed is not None:
+        columns.append(AS_PRINTED)
+        for row, entry in zip(rows, outcome["statements"], strict=True):
+            other = others.get((entry["text"], entry["dataset"]))
+            row.append("–" if other is None else f"{_interval(other, 2)} {other['verdict']}")
     return Sheet("The paper's statements", columns, rows, prose=("statement",))
 
 
-def outcome_sheets(outcome: Outcome) -> list[Sheet]:
+def outcome_sheets(outcome: Outcome, printed: Outcome | None = None) -> list[Sheet]:
     """Lists the tables of an outcome that have a row."""
-    sheets = [measured_sheet(outcome), claims_sheet(outcome), statements_sheet(outcome)]
+    sheets = [measured_sheet(outcome)]
+    sheets += [claims_sheet(outcome, printed), statements_sheet(outcome, printed)]
     return [sheet for sheet in sheets if sheet.rows]
 
 
-def outcome_markdown(outcome: Outcome) -> str:
-    """Writes all tables and notes of an outcome."""
-    parts = [sheet.markdown() for sheet in outcome_sheets(outcome)]
+def outcome_markdown(outcome: Outcome, printed: Outcome | None = None) -> str:
+    """Writes all tables and notes of an outcome, beside it what the printed settings give."""
+    parts = [sheet.markdown() for sheet in outcome_sheets(outcome, printed)]
     notes = [f"- {note}" for note in (*outcome["notes"], *_warnings(outcome))]
     return "\n\n".join([*parts, *(["\n".join(notes)] if notes else [])]) + "\n"
 
@@ -137,6 +151,14 @@ def _spread(cell: Mapping[str, Any] | None, digits: int) -> str:
     return number(cell["mean"], digits) + std
 
 
+def _as_printed(cell: Mapping[str, Any] | None, table: str, digits: int) -> str:
+    """Formats a cell of the printed settings, with its verdict against the same table."""
+    if cell is None or cell["mean"] is None:
+        return "–"
+    words = [claim["verdict"] for claim in cell["claims"] if claim["table"] == table]
+    return f"{_spread(cell, digits)} {' '.join(words)}".strip()
+
+
 def _claimed(claim: Mapping[str, Any], digits: int) -> str:
     return "out of memory" if claim["mean"] is None else _spread(claim, digits)
 
@@ -154,6 +176,8 @@ def _interval(entry: Mapping[str, Any], digits: int) -> str:
 
 def _warnings(outcome: Outcome) -> list[str]:
     found = []
+    if outcome.get("as_printed", False):
+        found.append("With the settings that the paper prints, to the letter.")
     if outcome["quick"]:
         found.append("Quick mode: few epochs and seeds; nothing here is a result.")
     for dataset, rows in outcome["missing"].items():

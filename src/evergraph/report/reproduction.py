@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evergraph.errors import InputError
 from evergraph.experiments.catalog import EXPERIMENTS
 from evergraph.experiments.config import load_mapping
 from evergraph.experiments.files import make_folder, read_json, write_atomic, write_json
@@ -39,6 +40,13 @@ the printed value for counts and seconds. A *statement* is measured seed by seed
 positive where it is true; it *holds* when the 95 % interval of the mean margin lies above 0 and
 *does not hold* otherwise. p-values are Student's, two-sided, adjusted by Holm over all statements
 of an experiment. *Not tested*: fewer than two seeds."""
+
+AS_PRINTED = """\
+**As printed.** This column stands for a second reproduction of the same experiments and seeds with
+the settings that the paper prints in its Table 10 (`--as-printed`): no dropout, no label smoothing,
+no class weights, new rows of the head as in the authors' code, other methods with their own papers'
+settings. What holds there and not with our settings is an effect of the settings; what holds in
+neither is not."""
 
 
 def write_experiment(outcome: Outcome, folder: Path, plane: Mapping[str, Any] | None) -> None:
@@ -73,14 +81,16 @@ def read_outcomes(output: Path) -> list[dict[str, Any]]:
     return [read_json(path) for path in paths if path.exists()]
 
 
-def publish(output: Path, page: Path) -> None:
+def publish(output: Path, page: Path, beside: Path | None = None) -> None:
     """Writes the document, and beside it ``results/ID/`` with each experiment's files.
 
     Args:
         output: A folder with outcomes, and explanations if there are any.
         page: The document; what it links to is copied, so that it stands alone.
+        beside: A folder with outcomes under the paper's settings, for columns of their own.
     """
     outcomes = read_outcomes(output)
+    printed = read_printed(beside) if beside is not None else {}
     make_folder(page.parent)
     for name in (outcome["experiment"] for outcome in outcomes):
         make_folder(page.parent / RESULTS / name)
@@ -88,17 +98,38 @@ def publish(output: Path, page: Path) -> None:
             source = output / name / f"{name}.{suffix}"
             if source.exists():
                 write_atomic(page.parent / RESULTS / name / source.name, source.read_bytes())
-    text = document(outcomes, read_explanations(output))
+    for name, outcome in printed.items():
+        make_folder(page.parent / RESULTS / name)
+        write_json(page.parent / RESULTS / name / f"{name}-as-printed.json", outcome)
+    text = document(outcomes, read_explanations(output), printed)
     write_atomic(page, text.encode())
 
 
-def document(outcomes: Sequence[Outcome], explanations: Mapping[str, Any]) -> str:
+def read_printed(folder: Path) -> dict[str, Outcome]:
+    """Reads the outcomes of a reproduction with ``--as-printed``, refusing any other."""
+    outcomes = read_outcomes(folder)
+    if not outcomes or not all(outcome.get("as_printed", False) for outcome in outcomes):
+        found = "other settings" if outcomes else "no outcome"
+        raise InputError(
+            "Expected '--beside' to be a folder of outcomes with --as-printed (got "
+            f"'{folder}', which has {found}); check the path."
+        )
+    return {outcome["experiment"]: outcome for outcome in outcomes}
+
+
+def document(
+    outcomes: Sequence[Outcome],
+    explanations: Mapping[str, Any],
+    printed: Mapping[str, Outcome] | None = None,
+) -> str:
     """Writes ``docs/reproduction.md``: an overview, then every experiment.
 
     Args:
         outcomes: What there is.
         explanations: Experiment → paragraph on what is worse or does not hold.
+        printed: Experiment → what it came to with the paper's settings.
     """
+    printed = printed or {}
     quick = any(outcome["quick"] for outcome in outcomes)
     warning = "\n**Quick mode: few epochs and seeds; nothing here is a result.**\n" if quick else ""
     parts = [
@@ -106,9 +137,10 @@ def document(outcomes: Sequence[Outcome], explanations: Mapping[str, Any]) -> st
         "Written by `evergraph reproduce --document`; do not edit. Every table and figure of the "
         f"DSLR paper as an experiment: what it claims, what was measured.\n{warning}",
         RULES,
+        *([AS_PRINTED] if printed else []),
         overview(outcomes, linked=True).markdown(),
         contradictions().markdown(),
-        *(_section(outcome, explanations) for outcome in outcomes),
+        *(_section(one, explanations, printed.get(one["experiment"])) for one in outcomes),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -143,10 +175,10 @@ def read_explanations(output: Path) -> dict[str, Any]:
     return load_mapping(path.read_text(encoding="utf-8"), str(path)) if path.exists() else {}
 
 
-def _section(outcome: Outcome, explanations: Mapping[str, Any]) -> str:
+def _section(outcome: Outcome, explanations: Mapping[str, Any], printed: Outcome | None) -> str:
     name = outcome["experiment"]
     text = [f"## {name}", f"{outcome['title']} ({outcome['source']})."]
-    text += [outcome_markdown(outcome).strip()]
+    text += [outcome_markdown(outcome, printed).strip()]
     text += [f"![{outcome['title']}]({RESULTS}/{name}/{name}.svg)"]
     if name in explanations:
         text.append(str(explanations[name]).strip())

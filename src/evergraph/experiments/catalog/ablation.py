@@ -1,7 +1,7 @@
 """``ablation``: what each component of DSLR adds (Table 4)."""
 
 from evergraph.experiments.catalog import ablation_rows as of
-from evergraph.experiments.columns import FM, PM
+from evergraph.experiments.columns import CURRENT, FM, PM
 from evergraph.experiments.experiment import Experiment, Figure, Statement, Table, Values
 
 OTHERS = (of.MF, of.CD, of.MF_SL, of.LINK, of.NODE, of.HOMOPHILY)
@@ -25,7 +25,7 @@ EXPERIMENT = Experiment(
     title="Components of DSLR",
     source="Table 4",
     rows=lambda facts: list(of.ROWS.values()),
-    metrics=(PM, FM),
+    metrics=(PM, FM, CURRENT),
     figure=Figure("bars", ("pm", "fm")),
     statements=(
         *above(of.CD, of.MF, "coverage is better than the class mean"),

@@ -1,7 +1,7 @@
 """``buffer-size``: rehearsal methods over the size of the buffer (Figures 4 and 11)."""
 
 from evergraph.experiments.catalog.buffer_sizes import at, size_rows
-from evergraph.experiments.columns import FM, PM
+from evergraph.experiments.columns import CURRENT, FM, PM
 from evergraph.experiments.experiment import (
     Experiment,
     Facts,
@@ -49,7 +49,7 @@ EXPERIMENT = Experiment(
     title="Rehearsal methods with buffers of 1 to 5 % of the training nodes",
     source="Figures 4 and 11",
     rows=rows,
-    metrics=(PM, FM),
+    metrics=(PM, FM, CURRENT),
     figure=Figure("lines", ("pm", "fm"), "buffer, % of training nodes"),
     quick_rows=tuple(name for method in METHODS for name in at(method, 1, 5)),
     statements=(*claims("continual-gnn"), *claims("er-gnn")),

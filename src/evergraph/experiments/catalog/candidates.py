@@ -1,6 +1,6 @@
 """``candidates``: all nodes or the K nearest as candidates for addition (Figure 8)."""
 
-from evergraph.experiments.columns import FM, INFERENCE, PM
+from evergraph.experiments.columns import CURRENT, FM, INFERENCE, PM
 from evergraph.experiments.experiment import Experiment, Figure, Row, Statement, larger
 
 EXPERIMENT = Experiment(
@@ -8,7 +8,7 @@ EXPERIMENT = Experiment(
     title="Structure inference over the entire graph and over candidates",
     source="Figure 8",
     rows=lambda facts: [Row("entire", "dslr:candidates=entire"), Row("candidates", "dslr")],
-    metrics=(PM, FM, INFERENCE),
+    metrics=(PM, FM, CURRENT, INFERENCE),
     figure=Figure("bars", ("pm", "fm", "inference")),
     statements=(
         Statement(

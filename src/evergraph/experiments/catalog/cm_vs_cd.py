@@ -1,6 +1,6 @@
 """``cm-vs-cd``: two coverages, ER-GNN's and DSLR's (Table 7)."""
 
-from evergraph.experiments.columns import FM, PM
+from evergraph.experiments.columns import CURRENT, FM, PM
 from evergraph.experiments.experiment import Experiment, Figure, Row, Statement, larger
 
 EXPERIMENT = Experiment(
@@ -11,7 +11,7 @@ EXPERIMENT = Experiment(
         Row("CM", "dslr:structure=none,selector=cm"),
         Row("CD", "dslr:structure=none"),
     ],
-    metrics=(PM, FM),
+    metrics=(PM, FM, CURRENT),
     figure=Figure("bars", ("pm", "fm")),
     statements=(
         Statement(

@@ -1,7 +1,7 @@
 """``diversity-effect``: coverage against the class mean over buffer sizes (Figures 5 and 12)."""
 
 from evergraph.experiments.catalog.buffer_sizes import at, size_rows
-from evergraph.experiments.columns import FM, PM
+from evergraph.experiments.columns import CURRENT, FM, PM
 from evergraph.experiments.experiment import Experiment, Figure, Statement
 
 OURS, THEIRS = "dslr w/o SL", "er-gnn"
@@ -14,7 +14,7 @@ EXPERIMENT = Experiment(
         *size_rows(facts, THEIRS, "er-gnn"),
         *size_rows(facts, OURS, "dslr:structure=none"),
     ],
-    metrics=(PM, FM),
+    metrics=(PM, FM, CURRENT),
     figure=Figure("lines", ("pm", "fm"), "buffer, % of training nodes"),
     quick_rows=(*at(OURS, 1, 5), *at(THEIRS, 1, 5)),
     statements=(

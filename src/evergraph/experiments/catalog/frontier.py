@@ -23,4 +23,5 @@ EXPERIMENT = Experiment(
         "Seconds are those of the machine that each run was made on.",
         "Joint training reads all old labels: it sets the mark and does not compete.",
     ),
+    in_paper=False,
 )

@@ -1,6 +1,6 @@
 """``sensitivity``: one hyper-parameter at a time around the preset (Figures 10 and 15)."""
 
-from evergraph.experiments.columns import FM, PM
+from evergraph.experiments.columns import CURRENT, FM, PM
 from evergraph.experiments.experiment import (
     Experiment,
     Facts,
@@ -53,7 +53,7 @@ EXPERIMENT = Experiment(
     title="Sensitivity to τ, r, λ and K",
     source="Figures 10 and 15",
     rows=rows,
-    metrics=(PM, FM),
+    metrics=(PM, FM, CURRENT),
     figure=Figure("lines", ("pm", "fm"), "value", split=True),
     quick_rows=("τ = 0.75", "τ = 0.85", "τ = 0.95", "r = 0.1", "r = 0.2", "r = 0.4"),
     statements=tuple(steady(title) for title in TITLES.values()),

@@ -1,7 +1,7 @@
 """``structure-effect``: DSLR with and without structure learning (Figures 6 and 13)."""
 
 from evergraph.experiments.catalog.buffer_sizes import at, size_rows
-from evergraph.experiments.columns import FM, PM
+from evergraph.experiments.columns import CURRENT, FM, PM
 from evergraph.experiments.experiment import Experiment, Figure, Statement
 
 WITH, WITHOUT = "dslr", "dslr w/o SL"
@@ -14,7 +14,7 @@ EXPERIMENT = Experiment(
         *size_rows(facts, WITHOUT, "dslr:structure=none"),
         *size_rows(facts, WITH, "dslr"),
     ],
-    metrics=(PM, FM),
+    metrics=(PM, FM, CURRENT),
     figure=Figure("lines", ("pm", "fm"), "buffer, % of training nodes"),
     quick_rows=(*at(WITH, 1, 5), *at(WITHOUT, 1, 5)),
     statements=(

@@ -1,6 +1,6 @@
 """``structure-heatmap``: share of refined nodes against added neighbours (Figures 7 and 14)."""
 
-from evergraph.experiments.columns import FM, PM
+from evergraph.experiments.columns import CURRENT, FM, PM
 from evergraph.experiments.experiment import Experiment, Facts, Figure, Row, Statement
 
 RATIOS = (0.25, 0.5, 0.75, 1.0)
@@ -26,7 +26,7 @@ EXPERIMENT = Experiment(
     title="Share of the buffer that is refined, and neighbours added to each node",
     source="Figures 7 and 14",
     rows=rows,
-    metrics=(PM, FM),
+    metrics=(PM, FM, CURRENT),
     figure=Figure("heatmap", ("pm", "fm"), "refined part of the buffer, %", "N"),
     quick_rows=tuple(name(ratio, n) for ratio in (0.5, 1.0) for n in (1, 5)),
     statements=(
