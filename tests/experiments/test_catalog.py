@@ -211,7 +211,9 @@ def test_reproduce_all_gives_an_overview_and_a_document(
 ):
     monkeypatch.setattr("evergraph.report.reproduction.save_figure", save_nothing)
     page = reproduced / "reproduction.md"
-    (reproduced / "out" / "explanations.yaml").write_text("beta: Tested with four epochs.\n")
+    explanations = reproduced / "results" / "explanations.yaml"
+    explanations.parent.mkdir(exist_ok=True)
+    explanations.write_text("beta: Tested with four epochs.\n")
     answer = command(*words(reproduced, "all"), "--document", page)
     assert answer.code == 0, answer.err
     assert all(name in answer.out for name in IDS)
@@ -223,6 +225,12 @@ def test_reproduce_all_gives_an_overview_and_a_document(
         assert (reproduced / link).exists(), link
     before = page.read_text()
     assert command("reproduce", "--output", reproduced / "out", "--document", page).code == 0
+    assert page.read_text() == before
+    explanations.write_text("betta: A name that nothing has.\n")
+    refused = command("reproduce", "--output", reproduced / "out", "--document", page)
+    explanations.unlink()
+    assert refused.code == 2
+    assert "did you mean 'beta'?" in refused.err
     assert page.read_text() == before
 
 

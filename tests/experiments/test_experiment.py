@@ -37,6 +37,7 @@ def test_average_takes_common_seeds():
 def test_table_finds_the_best_by_what_is_good():
     assert TABLE.best(["a", "b", "c"], "pm") is CELLS["b", "pm"]
     assert TABLE.best(["a", "b"], "fm") is CELLS["a", "fm"]
+    assert TABLE.best(["a", "b", "c"], "fm") == {}  # c may turn out to be the best
     assert TABLE.best(["nobody"], "pm") == {}
     assert TABLE("nobody", "pm") == {}
     assert larger("b", "a", "pm")(TABLE) == {0: 2.0, 1: 0.0}
@@ -47,6 +48,7 @@ def test_table_fits_a_slope_per_seed():
     assert TABLE.slope(["a", "b", "c"], "pm")[0] == pytest.approx(13 / 14)
     assert TABLE.slope(["a", "b"], "pm") == pytest.approx({0: 2.0, 1: 0.0})
     assert TABLE.slope(["a"], "pm") == {}
+    assert TABLE.slope(["a", "b", "c"], "fm") == {}  # c is still to come
 
 
 def test_table_measures_deviation_from_the_median():
@@ -54,6 +56,7 @@ def test_table_measures_deviation_from_the_median():
     assert TABLE.deviation("a", "pm") == {}  # of two seeds each is as far as the other
     assert TABLE.names("s") == ["a", "b"]
     assert TABLE.mean(["a", "b", "nobody"], "pm") == {0: 2.0, 1: 5.0}
+    assert TABLE.mean(["a", "b", "c"], "fm") == {}
 
 
 def test_trend_is_one_slope_within_classes():

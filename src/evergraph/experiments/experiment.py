@@ -132,14 +132,20 @@ class Table:
         return self._values.get((row, metric), Values())
 
     def best(self, names: Sequence[str], metric: str) -> Values:
-        """Returns the cell with the best mean among some rows."""
+        """Returns the cell with the best mean among some rows, empty until all are measured."""
         sign = self._better.get(metric, 1) or 1
-        known = [self(name, metric) for name in names if self(name, metric)]
-        return max(known, key=lambda cell: sign * (cell.mean or 0.0), default=Values())
+        cells = self._all(names, metric)
+        return max(cells, key=lambda cell: sign * (cell.mean or 0.0), default=Values())
 
     def mean(self, names: Sequence[str], metric: str) -> Values:
-        """Averages rows, seed by seed; rows that were not measured do not count."""
-        return average([self(name, metric) for name in names])
+        """Averages rows, seed by seed; empty until all are measured."""
+        return average(self._all(names, metric))
+
+    def _all(self, names: Sequence[str], metric: str) -> list[Values]:
+        """Lists the cells of those names that are rows here, none while one is still missing."""
+        here = {row.name for row in self.rows}
+        cells = [self(name, metric) for name in names if name in here]
+        return cells if all(cells) else []
 
     def deviation(self, row: str, metric: str) -> Values:
         """Returns each seed's distance from the median over seeds (Levene, Brown, Forsythe).
@@ -153,12 +159,13 @@ class Table:
         return Values({seed: abs(value - middle) for seed, value in cell.items()})
 
     def slope(self, names: Sequence[str], metric: str) -> Values:
-        """Fits a line over the rows' ``x`` for every seed; returns its slopes."""
+        """Fits a line over the rows' ``x`` for every seed, once all rows are measured."""
         places = {row.name: row.x for row in self.rows}
+        placed = [name for name in names if places.get(name) is not None]
         cells = [
-            (x, self(name, metric))
-            for name in names
-            if (x := places.get(name)) is not None and self(name, metric)
+            (x, cell)
+            for name, cell in zip(placed, self._all(placed, metric), strict=False)
+            if (x := places[name]) is not None
         ]
         if len({x for x, _ in cells}) < 2:
             return Values()

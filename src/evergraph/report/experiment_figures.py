@@ -141,7 +141,7 @@ def _bars(axis: Axes, cells: list[Cell], outcome: Outcome) -> None:
     axis.set_xticks(range(len(cells)), names, rotation=40, ha="right")
     if any(cell["claims"] for cell in cells):
         axis.plot([], [], "D", color=COLOURS[1], label="paper")
-        axis.legend(fontsize="small")
+        axis.legend(fontsize="small", loc="lower left")  # over the bars, not their ends
 
 
 def _groups(axis: Axes, cells: list[Cell], outcome: Outcome) -> None:
@@ -228,7 +228,7 @@ def _scatter(axis: Axes, cells: list[Cell], outcome: Outcome) -> None:
         axis.errorbar(middle, mean, std, color="black", marker="s", capsize=3, label="mean in bin")
     axis.set_xlabel(_title(outcome, first))
     axis.set_ylabel(_title(outcome, second))
-    axis.legend(fontsize="small")
+    axis.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1.0))
 
 
 def _short(name: str) -> str:

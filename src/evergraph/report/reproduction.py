@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evergraph.errors import InputError
+from evergraph.errors import InputError, unknown_name
 from evergraph.experiments.catalog import EXPERIMENTS
 from evergraph.experiments.config import load_mapping
 from evergraph.experiments.files import make_folder, read_json, write_atomic, write_json
@@ -85,12 +85,14 @@ def publish(output: Path, page: Path, beside: Path | None = None) -> None:
     """Writes the document, and beside it ``results/ID/`` with each experiment's files.
 
     Args:
-        output: A folder with outcomes, and explanations if there are any.
-        page: The document; what it links to is copied, so that it stands alone.
+        output: A folder with outcomes.
+        page: The document; what it links to is copied, so that it stands alone. Explanations are
+            read from ``results/explanations.yaml`` beside it.
         beside: A folder with outcomes under the paper's settings, for columns of their own.
     """
     outcomes = read_outcomes(output)
     printed = read_printed(beside) if beside is not None else {}
+    text = document(outcomes, read_explanations(page.parent / RESULTS), printed)
     make_folder(page.parent)
     for name in (outcome["experiment"] for outcome in outcomes):
         make_folder(page.parent / RESULTS / name)
@@ -101,7 +103,6 @@ def publish(output: Path, page: Path, beside: Path | None = None) -> None:
     for name, outcome in printed.items():
         make_folder(page.parent / RESULTS / name)
         write_json(page.parent / RESULTS / name / f"{name}-as-printed.json", outcome)
-    text = document(outcomes, read_explanations(output), printed)
     write_atomic(page, text.encode())
 
 
@@ -169,10 +170,16 @@ def contradictions() -> Sheet:
     return Sheet("Where the paper contradicts itself", ["what", "printed"], rows)
 
 
-def read_explanations(output: Path) -> dict[str, Any]:
-    """Reads ``explanations.yaml`` beside the outcomes, {} without it."""
-    path = output / EXPLANATIONS
-    return load_mapping(path.read_text(encoding="utf-8"), str(path)) if path.exists() else {}
+def read_explanations(folder: Path) -> dict[str, Any]:
+    """Reads ``explanations.yaml``, which people write, {} without it; refuses unknown names."""
+    path = folder / EXPLANATIONS
+    if not path.exists():
+        return {}
+    found = load_mapping(path.read_text(encoding="utf-8"), str(path))
+    for name in found:
+        if name not in EXPERIMENTS:
+            raise unknown_name(f"experiment in '{path}'", name, EXPERIMENTS)
+    return found
 
 
 def _section(outcome: Outcome, explanations: Mapping[str, Any], printed: Outcome | None) -> str:

@@ -36,7 +36,7 @@ def steady(title: str) -> Statement:
     def contrast(table: Table) -> Values:
         inner = table.names(title)[1:-1]
         means = {name: table(name, "pm").mean or 0.0 for name in inner if table(name, "pm")}
-        if not means:
+        if not inner or len(means) < len(inner):  # the worst or the best may be among those to come
             return Values()
         worst, best = min(means, key=lambda n: means[n]), max(means, key=lambda n: means[n])
         return table(worst, "pm") - table(best, "pm") + 2.0
