@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from evergraph.cli.grids import parse_methods
 from evergraph.memory import SELECTORS
 from evergraph.methods import METHODS
 from evergraph.stream import protocol_for
@@ -297,3 +298,12 @@ def test_run_refuses_a_batch_size_that_is_none(work: Path, command: Command, val
     assert value in answer.err
     assert len(answer.err.splitlines()) == 1
     assert not (work / "out").exists()
+
+
+def test_all_methods_are_compared_with_dslr_or_the_one_named_first():
+    labels = [variant.label for variant in parse_methods(["all"])]
+    assert labels[0] == "dslr"
+    assert sorted(labels) == sorted(METHODS)
+    named = [variant.label for variant in parse_methods(["analytic", "all", "dslr:r=0.3@wide"])]
+    assert (named[0], named[1], named[-1]) == ("analytic", "dslr", "wide")
+    assert sorted(named[:-1]) == sorted(METHODS)

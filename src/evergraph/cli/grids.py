@@ -108,6 +108,8 @@ def _conclude(output: Path, reference: str, as_json: bool) -> None:
 
 
 def parse_methods(words: Sequence[str]) -> list[Variant]:
-    """Reads methods as written; ``all`` stands for every one there is."""
-    texts = [text for word in words for text in (METHODS if word == "all" else [word])]
+    """Reads methods as written; ``all`` stands for every one that is not written, DSLR first."""
+    every = sorted(METHODS, key=lambda name: name != "dslr")
+    rest = [name for name in every if name not in words]
+    texts = [text for word in words for text in (rest if word == "all" else [word])]
     return [Variant.parse(text) for text in texts]
