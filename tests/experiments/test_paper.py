@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from evergraph.experiments.config import Variant, resolve
 from evergraph.experiments.paper import Claim, claims, paper_numbers
 from evergraph.memory import SELECTORS
 from evergraph.methods import METHODS
@@ -46,6 +47,17 @@ def test_claims_of_variants_are_none(change: dict[str, Any]):
 
 def test_claims_of_tuned_settings_stay():
     assert claims("cora", "dslr", {**DSLR, "beta": 0.2, "r": 0.25, "tau": 0.7})["pm"].mean == 81.59
+
+
+def test_claims_are_of_the_protocol_that_the_method_has_by_itself():
+    # RCLG holds out nodes for its controller; it is the paper's RCLG all the same.
+    for method in ("rclg", "dslr"):
+        mine = resolve(Variant.parse("cora"), Variant.parse(method), 0).protocol
+        assert claims("cora", method, {}, mine.hash), method
+        other = mine.model_copy(update={"classes_per_task": 3})
+        assert claims("cora", method, {}, other.hash) == {}
+    held_out = resolve(Variant.parse("cora"), Variant.parse("dslr:validation_fraction=0.1"), 0)
+    assert claims("cora", "dslr", {}, held_out.protocol.hash) == {}
 
 
 def test_claims_out_of_memory_are_none():

@@ -12,15 +12,14 @@ from pydantic import BaseModel, Field
 from evergraph.errors import InputError, unknown_name
 from evergraph.experiments.plain_yaml import dump_yaml, load_yaml
 from evergraph.experiments.presets import Presets, preset_for
+from evergraph.experiments.protocols import usual_protocol
 from evergraph.methods import TrainConfig, method_class
 from evergraph.nn import ModelConfig
-from evergraph.stream import Protocol, protocol_for
+from evergraph.stream import Protocol
 from evergraph.train import check_backbone
 from evergraph.validation import Config, parse
 
 SCHEMA_VERSION = 1
-#: What is held out of each class for a method that needs validation nodes, unless it is set.
-NEEDED_VALIDATION = 0.1
 SECTIONS: dict[str, type[BaseModel]] = {
     "training": TrainConfig,
     "model": ModelConfig,
@@ -161,9 +160,7 @@ def resolve(
     overrides = {**applying, **method.options}
     preset = preset_for(dataset.name, method.name, presets)
     values = {**{key: value for key, value in preset.items() if key in known}, **overrides}
-    protocol = protocol_for(dataset.name).model_dump()
-    if "validation" in cls.needs and not protocol["validation_fraction"]:
-        protocol["validation_fraction"] = NEEDED_VALIDATION
+    protocol = usual_protocol(dataset.name, method.name).model_dump()
     sections = {
         name: parse(section, {**(protocol if name == "protocol" else {}), **_part(section, values)})
         for name, section in SECTIONS.items()
