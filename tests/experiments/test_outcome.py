@@ -111,7 +111,9 @@ def test_sheets_show_what_the_printed_settings_give():
     sheet = statements_sheet(ours, printed_settings)
     assert sheet.columns[-1] == "as printed"
     assert sheet.rows[0][-2] == "holds"
-    assert sheet.rows[0][-1].endswith("does not hold")
+    assert sheet.rows[0][-1].endswith("does not hold (not shown)")
+    below = outcome(pm={0: 60.0, 1: 61.01})
+    assert statements_sheet(below).rows[0][-1] == "does not hold (opposite)"
 
 
 def test_csv_has_a_line_per_printed_number():

@@ -73,7 +73,7 @@ def statements_sheet(outcome: Outcome, printed: Outcome | None = None) -> Sheet:
             str(len(entry["seeds"])),
             _interval(entry, 2),
             "–" if entry["p_holm"] is None else f"{entry['p_holm']:.2g}",
-            entry["verdict"],
+            verdict_of(entry),
         ]
         for entry in outcome["statements"]
     ]
@@ -82,8 +82,16 @@ def statements_sheet(outcome: Outcome, printed: Outcome | None = None) -> Sheet:
         columns.append(AS_PRINTED)
         for row, entry in zip(rows, outcome["statements"], strict=True):
             other = others.get((entry["text"], entry["dataset"]))
-            row.append("–" if other is None else f"{_interval(other, 2)} {other['verdict']}")
+            row.append("–" if other is None else f"{_interval(other, 2)} {verdict_of(other)}")
     return Sheet("The paper's statements", columns, rows, prose=("statement",))
+
+
+def verdict_of(entry: Mapping[str, Any]) -> str:
+    """Tells a statement that was not shown from one whose opposite was."""
+    verdict = str(entry["verdict"])
+    if verdict != "does not hold":
+        return verdict
+    return f"{verdict} ({'opposite' if entry['high'] < 0 else 'not shown'})"
 
 
 def outcome_sheets(outcome: Outcome, printed: Outcome | None = None) -> list[Sheet]:

@@ -41,9 +41,11 @@ EXPERIMENT = Experiment(
             lambda t: -t.slope([row.name for row in t.rows], "fm"),
         ),
         Statement(
-            "N = 5 is no better than the best smaller N at a ratio of 100 %",
+            "N = 5 is not better by a point than the best smaller N at a ratio of 100 %",
             "Section 5.1.3, Figure 7",
-            lambda t: t.best([name(1.0, n) for n in NEIGHBOURS[:-1]], "pm") - t(name(1.0, 5), "pm"),
+            lambda t: (
+                t.best([name(1.0, n) for n in NEIGHBOURS[:-1]], "pm") - t(name(1.0, 5), "pm") + 1.0
+            ),
         ),
     ),
 )
