@@ -39,9 +39,9 @@ the interval is wider than 4 points, *reproduced* when it holds 0, else *better*
 *higher* and *lower* for what has no good side. A point is 1 % of accuracy, 0.01 of a ratio, 1 % of
 the printed value for counts and seconds. A *statement* is measured seed by seed as a margin that is
 positive where it is true; it *holds* when the 95 % interval of the mean margin lies above 0 and
-*does not hold* otherwise: *opposite* when it lies below 0, else *not shown*. p-values are Student's,
-two-sided, adjusted by Holm over all statements of an experiment. *Not tested*: fewer than two
-seeds."""
+*does not hold* otherwise: *opposite* when it lies below 0, else *not shown*. p-values are
+Student's, two-sided, adjusted by Holm over all statements of an experiment. *Not tested*: fewer
+than two seeds."""
 
 AS_PRINTED = """\
 **As printed.** This column stands for a second reproduction of the same experiments and seeds with
