@@ -154,11 +154,12 @@ def overview(outcomes: Iterable[Outcome], *, linked: bool = False) -> Sheet:
     for outcome in outcomes:
         numbers = [claim["verdict"] for row in outcome["rows"] for claim in row["claims"]]
         words = [verdict_of(entry) for entry in outcome["statements"]]
-        seeds = max((len(row["seeds"]) for row in outcome["rows"]), default=0)
+        seeds = sorted({len(row["seeds"]) for row in outcome["rows"]}) or [0]
         name = outcome["experiment"]
         shown = [_counts(numbers), _counts(words)]
         title = f"[{name}](#{name})" if linked else name
-        rows.append([title, outcome["source"], str(seeds), *shown])
+        counted = "–".join(str(count) for count in dict.fromkeys((seeds[0], seeds[-1])))
+        rows.append([title, outcome["source"], counted, *shown])
     columns = ["experiment", "paper", "seeds", "numbers", "statements"]
     return Sheet("Overview", columns, rows)
 
