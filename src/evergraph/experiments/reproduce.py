@@ -146,10 +146,10 @@ def measure(part: Part, pool: RunPool, data_root: Path | None = None) -> Table:
                 value = metric.read(results, rows[name])
                 if value is not None:
                     values.setdefault((name, metric.key), Values())[seed] = value
+    timed = {metric.key for metric in columns if metric.timed}
+    machines = _machines(part, pool) if timed else []
     notes = []
-    machines = sorted({m for c in part.configs.values() if (m := pool.machine(c.hash))})
-    if len(machines) > 1 and any(metric.timed for metric in columns):
-        timed = {metric.key for metric in columns if metric.timed}
+    if len(machines) > 1:
         values = {place: cell for place, cell in values.items() if place[1] not in timed}
         where = f"{part.facts.dataset} were run on {' and '.join(machines)}"
         notes.append(f"Rows on {where}: their times cannot be compared and are left out.")
@@ -160,6 +160,11 @@ def measure(part: Part, pool: RunPool, data_root: Path | None = None) -> Table:
                 cell = values.get((row.name, metric.key), Values())
                 values[row.name, metric.key] = cell / whole
     return Table(part.facts, part.rows, values, {m.key: m.better for m in columns}, notes)
+
+
+def _machines(part: Part, pool: RunPool) -> list[str]:
+    """Lists what the part's finished runs were made on."""
+    return sorted({m for c in part.configs.values() if (m := pool.machine(c.hash))})
 
 
 def missing_rows(part: Part, pool: RunPool) -> Sequence[str]:

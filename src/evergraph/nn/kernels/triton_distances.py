@@ -32,14 +32,14 @@ REGISTERS = 128
 PROGRAMS = 2048
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def places(block, each: tl.constexpr, lanes: tl.constexpr):  # type: ignore[no-untyped-def]
     """Returns the rows of one block, ``[each, lanes]``."""
     begin = block * each * lanes
     return begin + tl.arange(0, each)[:, None] * lanes + tl.arange(0, lanes)[None, :]
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def tile(  # type: ignore[no-untyped-def]
     a,
     b,
@@ -66,7 +66,7 @@ def tile(  # type: ignore[no-untyped-def]
     return tl.sqrt_rn(total)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def write(  # type: ignore[no-untyped-def]
     a,
     b,
@@ -92,7 +92,7 @@ def write(  # type: ignore[no-untyped-def]
     tl.store(out + row.to(tl.int64) * num_b + column, distance, mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def count(  # type: ignore[no-untyped-def]
     a,
     b,
@@ -122,7 +122,7 @@ def count(  # type: ignore[no-untyped-def]
     tl.store(out + place, total, mask=column < num_b)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def add(  # type: ignore[no-untyped-def]
     a,
     b,

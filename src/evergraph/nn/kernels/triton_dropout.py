@@ -14,7 +14,7 @@ from torch import Tensor
 SHARE = 1024
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def hashed_drop(  # type: ignore[no-untyped-def]
     seed, rows, out, size, dropped, scale, rectify: tl.constexpr, share: tl.constexpr
 ):
@@ -34,7 +34,7 @@ def hashed_drop(  # type: ignore[no-untyped-def]
     tl.store(out + at, tl.where(kept, value * scale, 0.0), mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def masked_scale(grad, shown, out, size, scale, share: tl.constexpr):  # type: ignore[no-untyped-def]
     """Passes the gradient where something was shown."""
     at = tl.program_id(0).to(tl.int64) * share + tl.arange(0, share)

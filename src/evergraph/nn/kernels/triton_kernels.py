@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def forward(  # type: ignore[no-untyped-def]
     first,
     last,
@@ -95,7 +95,7 @@ def forward(  # type: ignore[no-untyped-def]
         tl.store(part_above + place * heads + head, above_sum)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def join_forward(  # type: ignore[no-untyped-def]
     hubs,
     parts,
@@ -155,7 +155,7 @@ def join_forward(  # type: ignore[no-untyped-def]
     tl.store(share + row * heads + head, tl.sum(above, axis=0) / total_sum)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def backward_targets(  # type: ignore[no-untyped-def]
     grad,
     shown,
@@ -190,7 +190,7 @@ def backward_targets(  # type: ignore[no-untyped-def]
     tl.store(grad_target + row * heads + head, (1 - slope) * (plus - whole * part), mask=real)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def backward_sources(  # type: ignore[no-untyped-def]
     first,
     last,
@@ -255,7 +255,7 @@ def backward_sources(  # type: ignore[no-untyped-def]
         tl.store(part_source + place * heads + head, score_sum)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def join_backward(  # type: ignore[no-untyped-def]
     hubs,
     parts,

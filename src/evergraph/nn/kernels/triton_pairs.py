@@ -17,7 +17,7 @@ from evergraph.stream.pattern import Chunks, Pattern
 PAIRS, WARPS = 8, 2
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def terms(  # type: ignore[no-untyped-def]
     first,
     last,
