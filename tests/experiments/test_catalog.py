@@ -312,6 +312,7 @@ def test_pool_takes_runs_whatever_their_label(reproduced: Path, tmp_path: Path):
         (["beta", "--dataset", "corra"], "did you mean 'cora'?"),
         (["frontier", "--as-printed"], "'--as-printed' with an experiment of the paper"),
         (["datasets", "--as-printed"], "'--as-printed' with an experiment of the paper"),
+        (["training-time", "--as-printed"], "not about time alone (got 'training-time')"),
         (["beta", "--beside", "other"], "'--document' with '--beside' (got 'other' alone)"),
         (["--document", "page.md", "--beside", "nowhere"], "'--beside' to be a folder of outcomes"),
         (["beta", "--quick", "--merge", "nowhere"], "'--merge' to name a folder with finished"),

@@ -109,8 +109,8 @@ def reproduce(
         chosen = find_experiments(experiment)
         if as_printed and not any(has_settings(one) for one in chosen):
             raise InputError(
-                "Expected '--as-printed' with an experiment of the paper that trains (got "
-                f"'{experiment}'); leave the option out."
+                "Expected '--as-printed' with an experiment of the paper that trains and is not "
+                f"about time alone (got '{experiment}'); leave the option out."
             )
         grid = GridOptions(jobs, device, data_root, engine, address, gpus, track)
         shared = parse_settings(sets or [])

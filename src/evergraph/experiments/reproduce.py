@@ -94,8 +94,10 @@ def plan(experiments: Iterable[Experiment], request: Request) -> list[Part]:
 
 
 def has_settings(experiment: Experiment) -> bool:
-    """Tells whether the paper has settings for an experiment: it trains, and is the paper's."""
-    return experiment.in_paper and experiment.describe is None
+    """Tells whether the paper's settings may tell more: it trains and is about more than time."""
+    if not experiment.in_paper or experiment.describe is not None:
+        return False
+    return not all(metric.timed for metric in experiment.metrics)
 
 
 def _config(dataset: str, row: Row, seed: int, request: Request) -> RunConfig:
