@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,10 @@ def test_document_is_written_from_the_results():
     printed = {path.parent.name: read_json(path) for path in RESULTS.glob("*/*-as-printed.json")}
     text = document(read_outcomes(RESULTS), read_explanations(RESULTS), printed)
     assert (DOCS / "reproduction.md").read_text(encoding="utf-8") == text
+
+
+def test_document_links_to_what_is_there():
+    text = (DOCS / "reproduction.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#]+)\)", text)
+    assert len(links) > len(EXPERIMENTS)
+    assert [link for link in links if not (DOCS / link).exists()] == []

@@ -6,6 +6,7 @@ import csv
 import inspect
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -160,6 +161,11 @@ def refuse(*_: Any, **__: Any) -> None:
     raise AssertionError("a run was not shared")
 
 
+def without_first_checkpoints(folder: str, names: list[str]) -> list[str]:
+    """Leaves out the checkpoints of seed 0."""
+    return [name for name in names if name == "checkpoint" and folder.endswith("seed-0")]
+
+
 def save_nothing(figure: object, folder: Path, name: str) -> None:
     """Stands for drawing, which takes a second each."""
     (folder / f"{name}.svg").write_text("<svg/>")
@@ -204,6 +210,27 @@ def test_reproduce_draws_the_plane_of_the_first_task(
     assert set(points["labels"]) == {0, 1}
     for kept in points["kept"].values():
         assert 0 < sum(kept) < len(kept)
+    outcome = json.loads((reproduced / "out/embedding/embedding.json").read_text())
+    assert outcome["figure"]["drawn"]
+    assert outcome["notes"][-1].endswith("graph.npz, seed 0.")
+
+
+def test_reproduce_says_when_there_is_no_plane_to_draw(
+    reproduced: Path, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr("evergraph.report.reproduction.save_figure", save_nothing)
+    shutil.copytree(
+        reproduced / "out/runs", tmp_path / "out/runs", ignore=without_first_checkpoints
+    )
+    where = ["--output", tmp_path / "out", "--document", tmp_path / "page.md"]
+    assert command(*words(reproduced, "embedding"), *where).code == 0
+    assert "![" in (tmp_path / "page.md").read_text()
+    assert "seed 1." in (tmp_path / "out/embedding/embedding.md").read_text()
+    for checkpoint in (tmp_path / "out/runs").rglob("checkpoint"):
+        shutil.rmtree(checkpoint)
+    assert command(*words(reproduced, "embedding"), *where).code == 0
+    assert "![" not in (tmp_path / "page.md").read_text()
+    assert "No picture: no finished run has its checkpoint" in (tmp_path / "page.md").read_text()
 
 
 def test_reproduce_all_gives_an_overview_and_a_document(

@@ -172,17 +172,24 @@ def _conclude(parts: Sequence[Part], output: Path, request: Request) -> list[dic
             as_printed=request.as_printed,
             missing=missing,
         )
-        plane = _plane(mine[0], pool) if outcome["figure"]["kind"] == "embedding" else None
-        write_experiment(outcome, output / name, plane)
-        outcomes.append(outcome)
+        plane = None
+        if outcome["figure"]["kind"] == "embedding":
+            plane, note = _plane(mine, pool)
+            outcome["notes"].append(note)
+        outcomes.append(write_experiment(outcome, output / name, plane))
     return outcomes
 
 
-def _plane(part: Part, pool: RunPool) -> dict[str, Any] | None:
-    """Lays out the first task of seed 0, where its runs are finished."""
-    folders = {row.name: pool.folders.get(part.configs[row.name, 0].hash) for row in part.rows}
-    known = {title: folder for title, folder in folders.items() if folder is not None}
-    return first_task_plane(known) if len(known) == len(folders) else None
+def _plane(parts: Sequence[Part], pool: RunPool) -> tuple[dict[str, Any] | None, str]:
+    """Lays out the first task of the first runs that still have their checkpoints."""
+    for part in parts:
+        for seed in sorted({seed for _, seed in part.configs}):
+            hashes = {row.name: part.configs[row.name, seed].hash for row in part.rows}
+            folders = {name: pool.folders[run] for name, run in hashes.items() if run in pool}
+            plane = first_task_plane(folders) if len(folders) == len(hashes) else None
+            if plane is not None:
+                return plane, f"The picture shows {part.facts.dataset}, seed {seed}."
+    return None, "No picture: no finished run has its checkpoint; reproduce into an empty folder."
 
 
 def _show(outcomes: Sequence[dict[str, Any]], as_json: bool) -> None:

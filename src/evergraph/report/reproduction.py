@@ -51,30 +51,42 @@ settings. What holds there and not with our settings is an effect of the setting
 neither is not."""
 
 
-def write_experiment(outcome: Outcome, folder: Path, plane: Mapping[str, Any] | None) -> None:
+def write_experiment(
+    outcome: dict[str, Any], folder: Path, plane: Mapping[str, Any] | None
+) -> dict[str, Any]:
     """Writes ``ID.json``, ``.csv``, ``.md``, ``.tex`` and the figure as PNG, SVG and PDF.
 
     Args:
         outcome: What the experiment came to.
         folder: Where to.
         plane: The points of an embedding, for the experiment that shows one.
+
+    Returns:
+        The outcome as written, which tells whether there was a figure to draw.
     """
     make_folder(folder)
     name = outcome["experiment"]
+    figure = _draw(outcome, plane)
+    outcome = {**outcome, "figure": {**outcome["figure"], "drawn": figure is not None}}
     write_json(folder / f"{name}.json", outcome)
     write_atomic(folder / f"{name}.csv", outcome_csv(outcome).encode())
     write_atomic(folder / f"{name}.md", outcome_markdown(outcome).encode())
     tables = "\n".join(latex(sheet) for sheet in outcome_sheets(outcome))
     write_atomic(folder / f"{name}.tex", tables.encode())
-    if outcome["figure"]["kind"] == "frontier":
-        figure: Figure | None = draw_frontier(points_of(outcome))
-    else:
-        figure = draw_outcome(outcome)
     if plane is not None:
         write_json(folder / f"{name}-points.json", plane)
-        figure = draw_embedding(plane, list(plane["kept"]))
     if figure is not None:
         save_figure(figure, folder, name)
+    return outcome
+
+
+def _draw(outcome: Outcome, plane: Mapping[str, Any] | None) -> Figure | None:
+    """Draws an outcome's figure, None where there is nothing to show."""
+    if outcome["figure"]["kind"] == "frontier":
+        return draw_frontier(points_of(outcome))
+    if plane is not None:
+        return draw_embedding(plane, list(plane["kept"]))
+    return draw_outcome(outcome)
 
 
 def read_outcomes(output: Path) -> list[dict[str, Any]]:
@@ -189,7 +201,8 @@ def _section(outcome: Outcome, explanations: Mapping[str, Any], printed: Outcome
     name = outcome["experiment"]
     text = [f"## {name}", f"{outcome['title']} ({outcome['source']})."]
     text += [outcome_markdown(outcome, printed).strip()]
-    text += [f"![{outcome['title']}]({RESULTS}/{name}/{name}.svg)"]
+    if outcome["figure"]["drawn"]:
+        text += [f"![{outcome['title']}]({RESULTS}/{name}/{name}.svg)"]
     if name in explanations:
         text.append(str(explanations[name]).strip())
     return "\n\n".join(text)

@@ -25,5 +25,5 @@ EXPERIMENT = Experiment(
             larger("CD", "MF", "diversity"),
         ),
     ),
-    notes=("Seed 0; training nodes by the model that selected them.",),
+    notes=("Training nodes by the model that selected them.",),
 )
