@@ -209,17 +209,17 @@ class Figure:
     """How rows become a picture.
 
     Attributes:
-        kind: ``bars`` one per row; ``groups`` of them per column; ``lines`` over ``x``, one per
+        kind: ``points`` one per row; ``groups`` of bars per column; ``lines`` over ``x``, one per
             series; ``heatmap`` over ``x`` and ``y``; ``scatter`` of the first metric against the
             second, one point per row and seed; ``embedding`` of run folders; ``frontier`` of PM
             against bytes and seconds.
         metrics: Keys of the columns shown, one panel each.
         x: Title of the horizontal axis.
         y: Title of the vertical axis of a heat map.
-        split: Give every series its own panel.
+        split: Give every series its own panel, named below it instead of ``x``.
     """
 
-    kind: Literal["bars", "groups", "lines", "heatmap", "scatter", "embedding", "frontier"]
+    kind: Literal["points", "groups", "lines", "heatmap", "scatter", "embedding", "frontier"]
     metrics: tuple[str, ...]
     x: str = ""
     y: str = ""

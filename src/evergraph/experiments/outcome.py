@@ -43,7 +43,7 @@ def make_outcome(
         "source": experiment.source,
         "quick": quick,
         "as_printed": as_printed,
-        "figure": asdict(experiment.figure),
+        "figure": {**asdict(experiment.figure), "drawn": False},
         "columns": [_column(metric) for metric in columns],
         "rows": [
             entry

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,9 @@ UNDATED: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 #: Panels side by side.
 WIDEST = 4
+#: Values of one panel that differ by more than this factor are shown on a log scale.
+FAR = 20
+MEASURED, PAPER = "measured, ± std", "paper"
 Cell = Mapping[str, Any]
 Outcome = Mapping[str, Any]
 Draw = Callable[["Axes", list[Cell], Outcome], None]
@@ -52,7 +55,14 @@ def draw_outcome(outcome: Outcome) -> Figure | None:
             if cells:
                 DRAWERS[kind](axis, cells, outcome)
             axis.set_title(f"{_short(dataset)}{title}")
+    if kind == "points":  # one key for all panels, where it covers none
+        keys = {text: key for axis in axes.flat for key, text in _keys(axis)}
+        figure.legend(keys.values(), keys, loc="outside lower center", ncols=len(keys))
     return figure
+
+
+def _keys(axis: Axes) -> Iterable[tuple[Any, str]]:
+    return zip(*axis.get_legend_handles_labels(), strict=True)
 
 
 def _panels(outcome: Outcome, rows: Sequence[Cell]) -> list[tuple[str, Sequence[str], str | None]]:
@@ -124,24 +134,27 @@ def draw_embedding(points: Mapping[str, Any], titles: Sequence[str]) -> Figure:
     return figure
 
 
-def _bars(axis: Axes, cells: list[Cell], outcome: Outcome) -> None:
-    names = [_short(cell["row"]) for cell in cells]
-    axis.bar(
-        range(len(cells)),
-        [cell["mean"] for cell in cells],
-        yerr=[cell["std"] or 0.0 for cell in cells],
-        color=COLOURS[0],
-        capsize=3,
-        label="measured",
-    )
-    for place, cell in enumerate(cells):
-        for claim in cell["claims"]:
-            if claim["mean"] is not None:
-                axis.plot(place, claim["mean"], "D", color=COLOURS[1], markersize=5)
-    axis.set_xticks(range(len(cells)), names, rotation=40, ha="right")
-    if any(cell["claims"] for cell in cells):
-        axis.plot([], [], "D", color=COLOURS[1], label="paper")
-        axis.legend(fontsize="small", loc="lower left")  # over the bars, not their ends
+def _points(axis: Axes, cells: list[Cell], outcome: Outcome) -> None:
+    """Draws a point per row, the first on top; values that differ by far on a log scale."""
+    means, errors = [cell["mean"] for cell in cells], [cell["std"] or 0.0 for cell in cells]
+    places = range(len(cells))
+    axis.errorbar(means, places, xerr=errors, fmt="o", color=COLOURS[0], capsize=3, label=MEASURED)
+    claimed = [
+        (claim["mean"], place)
+        for place, cell in enumerate(cells)
+        for claim in cell["claims"]
+        if claim["mean"] is not None
+    ]
+    if claimed:
+        axis.plot(
+            *zip(*claimed, strict=True), "D", color=COLOURS[1], mfc="none", label=PAPER, zorder=3
+        )
+    shown = [*means, *(mean for mean, _ in claimed)]
+    if min(shown) > 0 and max(shown) > FAR * min(shown):
+        axis.set_xscale("log")
+    axis.set_yticks(places, [_short(cell["row"]) for cell in cells])
+    axis.set_ylim(len(cells) - 0.5, -0.5)
+    axis.grid(axis="y", alpha=0.3)
 
 
 def _groups(axis: Axes, cells: list[Cell], outcome: Outcome) -> None:
@@ -176,6 +189,11 @@ def _lines(axis: Axes, cells: list[Cell], outcome: Outcome) -> None:
         claimed = [(c["x"], claim["mean"]) for c in mine for claim in c["claims"]]
         if claimed:
             axis.plot(*zip(*claimed, strict=True), "D--", color=colour, mfc="none", alpha=0.6)
+    if outcome["figure"]["split"]:  # the one series is what the panel is about
+        values = sorted({cell["x"] for cell in cells})
+        axis.set_xticks(values, [f"{value:g}" for value in values])
+        axis.set_xlabel(cells[0]["series"])
+        return
     axis.set_xlabel(outcome["figure"]["x"])
     axis.legend(fontsize="small")
 
@@ -241,7 +259,7 @@ def _title(outcome: Outcome, key: str) -> str:
 
 
 DRAWERS: dict[str, Draw] = {
-    "bars": _bars,
+    "points": _points,
     "groups": _groups,
     "lines": _lines,
     "heatmap": _heatmap,

@@ -26,7 +26,7 @@ EXPERIMENT = Experiment(
     source="Table 4",
     rows=lambda facts: list(of.ROWS.values()),
     metrics=(PM, FM, CURRENT),
-    figure=Figure("bars", ("pm", "fm")),
+    figure=Figure("points", ("pm", "fm")),
     statements=(
         *above(of.CD, of.MF, "coverage is better than the class mean"),
         *above(of.MF_SL, of.MF, "structure learning improves the class mean"),

@@ -9,7 +9,7 @@ EXPERIMENT = Experiment(
     source="Figure 8",
     rows=lambda facts: [Row("entire", "dslr:candidates=entire"), Row("candidates", "dslr")],
     metrics=(PM, FM, CURRENT, INFERENCE),
-    figure=Figure("bars", ("pm", "fm", "inference")),
+    figure=Figure("points", ("pm", "fm", "inference")),
     statements=(
         Statement(
             "candidates need less time for inference",

@@ -12,7 +12,7 @@ EXPERIMENT = Experiment(
         Row("CD", "dslr:structure=none"),
     ],
     metrics=(PM, FM, CURRENT),
-    figure=Figure("bars", ("pm", "fm")),
+    figure=Figure("points", ("pm", "fm")),
     statements=(
         Statement(
             "CD's PM is above CM's",

@@ -37,7 +37,7 @@ EXPERIMENT = Experiment(
     metrics=tuple(
         Metric(key, title, lambda results, row: None, None, 0, 0) for key, title in TITLES.items()
     ),
-    figure=Figure("bars", ("nodes", "edges")),
+    figure=Figure("points", ("nodes", "edges")),
     datasets=THREE,
     describe=describe,
     notes=(

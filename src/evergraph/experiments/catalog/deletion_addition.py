@@ -16,7 +16,7 @@ EXPERIMENT = Experiment(
         Row(ADDITION, "dslr:addition=threshold"),
     ],
     metrics=(PM, FM, ISOLATED, DEGREE, LOW_DEGREE, HIGH_DEGREE),
-    figure=Figure("bars", ("pm", "fm", "isolated", "degree", "low_degree", "high_degree")),
+    figure=Figure("points", ("pm", "fm", "isolated", "degree", "low_degree", "high_degree")),
     statements=(
         Statement("deletion with N lowers PM", WHERE, larger(PROPOSED, DELETION, "pm")),
         Statement("deletion with N raises FM", WHERE, larger(DELETION, PROPOSED, "fm")),

@@ -9,7 +9,7 @@ EXPERIMENT = Experiment(
     source="Table 3",
     rows=lambda facts: [Row("er-gnn", "er-gnn"), Row("dslr w/o SL", "dslr:structure=none")],
     metrics=(DIVERSITY, CORRECT_DIVERSITY),
-    figure=Figure("bars", ("diversity", "correct_diversity")),
+    figure=Figure("points", ("diversity", "correct_diversity")),
     statements=(
         Statement(
             "the buffer of coverage is more diverse than ER-GNN's",

@@ -12,7 +12,7 @@ EXPERIMENT = Experiment(
     source="Figure 9",
     rows=lambda facts: ROWS,
     metrics=(HOMOPHILY,),
-    figure=Figure("bars", ("homophily",)),
+    figure=Figure("points", ("homophily",)),
     statements=(
         Statement(
             "both losses give a higher homophily than the link loss alone",

@@ -33,7 +33,7 @@ EXPERIMENT = Experiment(
     metrics=tuple(
         Metric(key, title, lambda results, row: None, None, 0, 3) for key, title in TITLES.items()
     ),
-    figure=Figure("bars", ("beta", "lam", "tau", "r")),
+    figure=Figure("points", ("beta", "lam", "tau", "r")),
     datasets=THREE,
     describe=describe,
     notes=("Ours were chosen on validation nodes (decision 0005).",),

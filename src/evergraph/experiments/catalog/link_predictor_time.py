@@ -9,7 +9,7 @@ EXPERIMENT = Experiment(
     source="Table 12",
     rows=lambda facts: [Row("dslr", "dslr")],
     metrics=(STRUCTURE, TASK),
-    figure=Figure("bars", ("structure", "task")),
+    figure=Figure("points", ("structure", "task")),
     statements=(
         Statement(
             "structure learning takes less than half of a task",

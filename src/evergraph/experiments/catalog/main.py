@@ -27,7 +27,7 @@ EXPERIMENT = Experiment(
     source="Table 2",
     rows=lambda facts: [Row(name, name) for name in (*BASELINES, "dslr")],
     metrics=(PM, FM, CURRENT),
-    figure=Figure("bars", ("pm", "fm")),
+    figure=Figure("points", ("pm", "fm")),
     statements=(
         Statement(
             "DSLR's PM is above that of the best baseline",

@@ -12,7 +12,7 @@ EXPERIMENT = Experiment(
     source="Tables 13 and 15",
     rows=rows,
     metrics=(PM, FM, DIVERSITY, CENTRE),
-    figure=Figure("bars", ("pm", "fm", "diversity", "centre")),
+    figure=Figure("points", ("pm", "fm", "diversity", "centre")),
     tables=("selector-quality", "selectors"),
     statements=(
         *(

@@ -10,7 +10,7 @@ EXPERIMENT = Experiment(
     source="Table 11",
     rows=rows,
     metrics=(SELECTION,),
-    figure=Figure("bars", ("selection",)),
+    figure=Figure("points", ("selection",)),
     statements=(
         Statement(
             "MF takes less time than CD",

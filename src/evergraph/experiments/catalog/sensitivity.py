@@ -54,7 +54,7 @@ EXPERIMENT = Experiment(
     source="Figures 10 and 15",
     rows=rows,
     metrics=(PM, FM, CURRENT),
-    figure=Figure("lines", ("pm", "fm"), "value", split=True),
+    figure=Figure("lines", ("pm", "fm"), split=True),
     quick_rows=("τ = 0.75", "τ = 0.85", "τ = 0.95", "r = 0.1", "r = 0.2", "r = 0.4"),
     statements=tuple(steady(title) for title in TITLES.values()),
 )

@@ -14,7 +14,7 @@ EXPERIMENT = Experiment(
     source="Table 5",
     rows=lambda facts: [Row(name, name) for name in METHODS],
     metrics=(MINUTES, FACTOR),
-    figure=Figure("bars", ("minutes", "factor")),
+    figure=Figure("points", ("minutes", "factor")),
     statements=(
         *(
             Statement(
