@@ -48,3 +48,8 @@ def test_points_share_one_key_and_far_values_a_log_scale():
     (key,) = axes[0].figure.legends
     assert [text.get_text() for text in key.get_texts()] == ["paper", "measured, ± std"]
     assert [axis.get_xscale() for axis in panels("ablation")] == ["linear", "linear"]
+
+
+def test_what_the_paper_prints_is_named_beside_lines():
+    for axis in panels("beta"):
+        assert [text.get_text() for text in axis.get_legend().get_texts()][-1] == "paper"

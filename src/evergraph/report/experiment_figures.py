@@ -36,8 +36,8 @@ def draw_outcome(outcome: Outcome) -> Figure | None:
     panels = _panels(outcome, rows) if kind in DRAWERS else []
     if not datasets or not panels:
         return None
-    across = min(len(panels), WIDEST)
-    lines = -(-len(panels) // across)
+    lines = -(-len(panels) // WIDEST)
+    across = -(-len(panels) // lines)
     figure = new_figure(4.2 * across, 3.2 * lines * len(datasets))
     axes = figure.subplots(lines * len(datasets), across, squeeze=False)
     for index, dataset in enumerate(datasets):
@@ -195,6 +195,8 @@ def _lines(axis: Axes, cells: list[Cell], outcome: Outcome) -> None:
         axis.set_xlabel(cells[0]["series"])
         return
     axis.set_xlabel(outcome["figure"]["x"])
+    if any(cell["claims"] for cell in cells):
+        axis.plot([], [], "D--", color="grey", mfc="none", alpha=0.6, label=PAPER)
     axis.legend(fontsize="small")
 
 
