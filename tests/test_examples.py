@@ -28,7 +28,7 @@ def registries() -> Iterator[None]:
     yield
     for registry, content in before:
         registry.clear()
-        registry.update(content)  # type: ignore[arg-type]
+        registry.update(content)
 
 
 def run(name: str, *words: str, patch: pytest.MonkeyPatch) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def test_catalogue_has_every_experiment():
 @each
 def test_experiment_is_one_small_file(experiment: Experiment):
     source = inspect.getsourcefile(experiment.rows)
-    module = sys.modules[inspect.getmodule(experiment.rows).__name__]  # type: ignore[union-attr]
+    module = sys.modules[inspect.getmodule(experiment.rows).__name__]
     assert source is not None
     assert len(inspect.getsource(module).splitlines()) < 100
 

@@ -76,7 +76,7 @@ NUMBERS = [
 def test_tensorboard_is_told_what_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     made: list[Fake] = []
     module = types.ModuleType("torch.utils.tensorboard")
-    module.SummaryWriter = lambda folder: made.append(Fake(folder)) or made[-1]  # type: ignore[attr-defined]
+    module.SummaryWriter = lambda folder: made.append(Fake(folder)) or made[-1]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
     passed_on: list[Event] = []
     follow = tracked("tensorboard", config(), tmp_path, passed_on.append)
@@ -90,7 +90,7 @@ def test_tensorboard_is_told_what_happens(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_mlflow_is_told_what_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     fake = Fake()
-    monkeypatch.setitem(sys.modules, "mlflow", fake)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "mlflow", fake)
     follow = tracked("mlflow", config(), tmp_path, None)
     assert follow is not None
     for event in events():

@@ -10,7 +10,7 @@ import triton.language as tl
 
 
 @triton.jit
-def forward(  # type: ignore[no-untyped-def]
+def forward(
     first,
     last,
     owner,
@@ -96,7 +96,7 @@ def forward(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def join_forward(  # type: ignore[no-untyped-def]
+def join_forward(
     hubs,
     parts,
     bias,
@@ -156,7 +156,7 @@ def join_forward(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def backward_targets(  # type: ignore[no-untyped-def]
+def backward_targets(
     grad,
     shown,
     undo,
@@ -191,7 +191,7 @@ def backward_targets(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def backward_sources(  # type: ignore[no-untyped-def]
+def backward_sources(
     first,
     last,
     owner,
@@ -256,7 +256,7 @@ def backward_sources(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def join_backward(  # type: ignore[no-untyped-def]
+def join_backward(
     hubs,
     parts,
     grad_wx,
