@@ -34,7 +34,8 @@ def test_what_failed_is_explained(name: str):
 
 def test_document_is_written_from_the_results():
     printed = {path.parent.name: read_json(path) for path in RESULTS.glob("*/*-as-printed.json")}
-    text = document(read_outcomes(RESULTS), read_explanations(RESULTS), printed)
+    again = {path.parent.name: read_json(path) for path in RESULTS.glob("*/*-again.json")}
+    text = document(read_outcomes(RESULTS), read_explanations(RESULTS), printed, again)
     assert (DOCS / "reproduction.md").read_text(encoding="utf-8") == text
 
 

@@ -130,7 +130,9 @@ def test_request_leaves_settings_to_methods_that_have_them():
     assert request.settings("mas")["num_nodes"] == 32
     assert request.settings("finetune") == {"epochs": 3}
     assert request.settings("dslr")["buffer_size"] == 9
-    assert (request.num_seeds, Request().num_seeds, Request(seeds=4).num_seeds) == (2, 10, 4)
+    assert list(request.all_seeds) == [0, 1]
+    assert list(Request().all_seeds) == list(range(10))
+    assert list(Request(seeds=4, first_seed=10).all_seeds) == [10, 11, 12, 13]
 
 
 def test_find_facts_counts_the_stream():
@@ -283,21 +285,59 @@ def test_as_printed_stands_beside_ours(
     assert "which has other settings" in refused.err
 
 
+def test_other_seeds_stand_beside_the_first(
+    reproduced: Path, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("evergraph.report.reproduction.save_figure", save_nothing)
+    page, first = tmp_path / "page.md", ["--output", tmp_path / "first"]
+    other = ["--output", tmp_path / "other"]
+    line = [*words(reproduced, "cm-vs-cd"), "--jobs", 1]
+    assert command(*line, *first, "--merge", reproduced / "out").code == 0
+    assert command(*line, *other, "--first-seed", 2).code == 0
+    write = ["reproduce", *first, "--document", page, "--again"]
+    refused = command(*write, tmp_path / "other")
+    assert "which has other settings" in refused.err  # of quick runs nothing is judged
+    for folder in ("first", "other"):
+        path = tmp_path / folder / "cm-vs-cd/cm-vs-cd.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "quick": False}))
+    assert command(*write, tmp_path / "other").code == 0
+    text = page.read_text()
+    assert "| verdict | seeds 2–3 |" in text
+    assert "**Other seeds.**" in text
+    assert (tmp_path / "results/cm-vs-cd/cm-vs-cd-again.json").exists()
+    refused = command(*write, tmp_path / "first")
+    assert refused.code == 2
+    assert "which has seed 0 of 'cm-vs-cd' as well" in refused.err
+    assert page.read_text() == text
+
+
 def test_times_of_different_machines_are_left_out(reproduced: Path, tmp_path: Path):
     request = Request(quick=True, datasets=(str(reproduced / "graph.npz"),), seeds=2, shared=TINY)
     (part,) = plan(find_experiments("selector-time"), request)
     pool = RunPool(tmp_path)
     pool.take(needed_runs([part]), [reproduced / "out"])
-    table = measure(part, pool)
+    table = measure(part, pool, request)
     assert table.notes == []
     assert table("mf", "selection")
     there = pool.folders[part.configs["mf", 0].hash] / "environment.json"
     there.write_text(json.dumps({**json.loads(there.read_text()), "device_name": "another"}))
-    table = measure(part, pool)
+    table = measure(part, pool, request)
     (note,) = table.notes
     assert "another with" in note
     assert not table("mf", "selection")
     assert not table("cd", "selection")
+
+
+def test_times_of_runs_that_ran_together_can_be_left_out(reproduced: Path, command: Command):
+    where = ["--output", reproduced / "out"]
+    path = reproduced / "out/candidates/candidates.json"
+    for option, shown in (("--no-times", False), ("--times", True)):
+        assert command(*words(reproduced, "candidates"), *where, option).code == 0
+        outcome = json.loads(path.read_text())
+        assert any(row["metric"] == "inference" for row in outcome["rows"]) == shown
+        assert bool(outcome["statements"][0]["seeds"]) == shown
+        assert outcome["statements"][1]["seeds"] == [0, 1]
+        assert any("are left out: --no-times" in note for note in outcome["notes"]) != shown
 
 
 def test_pool_takes_runs_whatever_their_label(reproduced: Path, tmp_path: Path):
@@ -342,6 +382,9 @@ def test_pool_takes_runs_whatever_their_label(reproduced: Path, tmp_path: Path):
         (["training-time", "--as-printed"], "not about time alone (got 'training-time')"),
         (["beta", "--beside", "other"], "'--document' with '--beside' (got 'other' alone)"),
         (["--document", "page.md", "--beside", "nowhere"], "'--beside' to be a folder of outcomes"),
+        (["beta", "--again", "other"], "'--document' with '--again' (got 'other' alone)"),
+        (["--document", "page.md", "--again", "nowhere"], "which has no outcome); reproduce with"),
+        (["beta", "--first-seed", "-1"], "'--first-seed' of at least 0 (got -1)"),
         (["beta", "--quick", "--merge", "nowhere"], "'--merge' to name a folder with finished"),
     ],
 )

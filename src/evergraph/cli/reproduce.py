@@ -65,8 +65,9 @@ def reproduce(
     ] = False,
     dataset: Annotated[list[str] | None, typer.Option(help="Repeat for more.")] = None,
     seeds: Annotated[
-        int | None, typer.Option(help="Seeds 0 to N − 1. [10, or 2 with --quick]")
+        int | None, typer.Option(help="How many seeds. [10, or 2 with --quick]")
     ] = None,
+    first_seed: Annotated[int, typer.Option(help="Where the seeds begin.")] = 0,
     jobs: options.JobsOption = None,
     merge: options.MergeOption = None,
     sets: options.SetOption = None,
@@ -80,6 +81,9 @@ def reproduce(
         bool,
         typer.Option("--as-printed", help="The paper's settings to the letter instead of ours."),
     ] = False,
+    times: Annotated[
+        bool, typer.Option("--times/--no-times", help="Leave out times of runs that ran together.")
+    ] = True,
     plan_only: Annotated[
         bool, typer.Option("--plan", help="Say how many runs are needed, and run none.")
     ] = False,
@@ -91,6 +95,10 @@ def reproduce(
         Path | None,
         typer.Option(help="Folder of an --as-printed reproduction, for a column of the document."),
     ] = None,
+    again: Annotated[
+        Path | None,
+        typer.Option(help="Folder of a --first-seed reproduction, for a column of the document."),
+    ] = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Reproduce a table or figure of the paper; runs are shared between experiments."""
@@ -101,10 +109,14 @@ def reproduce(
             "Expected an experiment or '--document' (got neither); name one that 'evergraph "
             "experiments' lists, or all."
         )
-    if beside is not None and document_to is None:
-        raise InputError(
-            f"Expected '--document' with '--beside' (got '{beside}' alone); add --document FILE."
-        )
+    if first_seed < 0:
+        raise InputError(f"Expected '--first-seed' of at least 0 (got {first_seed}); raise it.")
+    for option, folder in (("--beside", beside), ("--again", again)):
+        if folder is not None and document_to is None:
+            raise InputError(
+                f"Expected '--document' with '{option}' (got '{folder}' alone); add "
+                "--document FILE."
+            )
     if experiment is not None:
         chosen = find_experiments(experiment)
         if as_printed and not any(has_settings(one) for one in chosen):
@@ -116,7 +128,7 @@ def reproduce(
         shared = parse_settings(sets or [])
         check_shared(shared, list(METHODS))
         names = tuple(dataset) if dataset else None
-        request = Request(quick, names, seeds, shared, data_root, as_printed)
+        request = Request(quick, names, seeds, shared, data_root, as_printed, first_seed, times)
         pick_device(device)
         new_figure(1, 1)  # says now, not after the runs, if matplotlib is missing
         parts = plan(chosen, request)
@@ -128,7 +140,7 @@ def reproduce(
         _show(outcomes, as_json)
         check_finished(failed)
     if document_to is not None:
-        publish(output, document_to, beside)
+        publish(output, document_to, beside, again)
 
 
 def _tell_plan(parts: Sequence[Part], pool: RunPool) -> None:
@@ -163,7 +175,7 @@ def _conclude(parts: Sequence[Part], output: Path, request: Request) -> list[dic
     outcomes = []
     for name in dict.fromkeys(part.experiment.id for part in parts):
         mine = [part for part in parts if part.experiment.id == name]
-        tables = [measure(part, pool, request.data_root) for part in mine]
+        tables = [measure(part, pool, request) for part in mine]
         missing = {part.facts.dataset: missing_rows(part, pool) for part in mine}
         outcome = make_outcome(
             mine[0].experiment,

@@ -35,10 +35,12 @@ class Request:
     Attributes:
         quick: Few epochs, few rows, embedded data.
         datasets: Instead of each experiment's own.
-        seeds: Seeds 0 to N − 1; None takes 10, or 2 when quick.
+        seeds: How many; None takes 10, or 2 when quick.
         shared: Settings for every method that has them.
         data_root: Where graphs are.
         as_printed: The paper's settings to the letter instead of ours.
+        first_seed: Where the seeds begin.
+        times: Whether times are shown; those of runs that shared a machine say nothing.
     """
 
     quick: bool = False
@@ -47,11 +49,14 @@ class Request:
     shared: Mapping[str, Any] = field(default_factory=dict)
     data_root: Path | None = None
     as_printed: bool = False
+    first_seed: int = 0
+    times: bool = True
 
     @property
-    def num_seeds(self) -> int:
-        """Counts the seeds."""
-        return self.seeds or (QUICK_SEEDS if self.quick else FULL_SEEDS)
+    def all_seeds(self) -> range:
+        """Lists the seeds."""
+        count = self.seeds or (QUICK_SEEDS if self.quick else FULL_SEEDS)
+        return range(self.first_seed, self.first_seed + count)
 
     def settings(self, method: str) -> dict[str, Any]:
         """Returns the shared settings that a method has, the user's before the quick ones."""
@@ -87,7 +92,7 @@ def plan(experiments: Iterable[Experiment], request: Request) -> list[Part]:
                 configs = {
                     (row.name, seed): _config(name, row, seed, request)
                     for row in rows
-                    for seed in range(request.num_seeds)
+                    for seed in request.all_seeds
                 }
             parts.append(Part(experiment, facts, rows, configs))
     return parts
@@ -132,12 +137,12 @@ def find_facts(dataset: str, data_root: Path | None) -> Facts:
     )
 
 
-def measure(part: Part, pool: RunPool, data_root: Path | None = None) -> Table:
+def measure(part: Part, pool: RunPool, request: Request) -> Table:
     """Reads the part's columns from its finished runs; what is not there stays empty."""
     values: dict[tuple[str, str], Values] = {}
     columns = part.experiment.metrics
     if part.experiment.describe is not None:
-        described = part.experiment.describe(part.facts, data_root)
+        described = part.experiment.describe(part.facts, request.data_root)
         for row in part.rows:
             values |= {(row.name, key): Values({0: float(v)}) for key, v in described.items()}
     rows = {row.name: row for row in part.rows}
@@ -151,8 +156,11 @@ def measure(part: Part, pool: RunPool, data_root: Path | None = None) -> Table:
     timed = {metric.key for metric in columns if metric.timed}
     machines = _machines(part, pool) if timed else []
     notes = []
-    if len(machines) > 1:
+    if timed and (len(machines) > 1 or not request.times):
         values = {place: cell for place, cell in values.items() if place[1] not in timed}
+    if timed and not request.times:
+        notes.append(f"Times on {part.facts.dataset} are left out: --no-times.")
+    elif len(machines) > 1:
         where = f"{part.facts.dataset} were run on {' and '.join(machines)}"
         notes.append(f"Rows on {where}: their times cannot be compared and are left out.")
     for metric in columns:

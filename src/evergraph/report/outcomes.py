@@ -62,10 +62,16 @@ def claims_sheet(outcome: Outcome, printed: Outcome | None = None) -> Sheet:
     return Sheet(f"The paper's numbers ({outcome['source']})", columns, rows)
 
 
-def statements_sheet(outcome: Outcome, printed: Outcome | None = None) -> Sheet:
-    """Shows what the paper says in words, and whether it holds, with its own settings as well."""
-    entries = (printed or {"statements": []})["statements"]
-    others = {(entry["text"], entry["dataset"]): entry for entry in entries}
+def statements_sheet(
+    outcome: Outcome, printed: Outcome | None = None, again: Outcome | None = None
+) -> Sheet:
+    """Shows what the paper says in words, and whether it holds.
+
+    Args:
+        outcome: What was measured.
+        printed: The same with the paper's settings, for a column of its own.
+        again: The same with other seeds, for a column of its own.
+    """
     rows = [
         [
             entry["text"],
@@ -78,12 +84,19 @@ def statements_sheet(outcome: Outcome, printed: Outcome | None = None) -> Sheet:
         for entry in outcome["statements"]
     ]
     columns = ["statement", "dataset", "seeds", "margin, 95 %", "p (Holm)", "verdict"]
-    if printed is not None:
-        columns.append(AS_PRINTED)
-        for row, entry in zip(rows, outcome["statements"], strict=True):
-            other = others.get((entry["text"], entry["dataset"]))
-            row.append("–" if other is None else f"{_interval(other, 2)} {verdict_of(other)}")
+    for title, other in ((seeds_title(again), again), (AS_PRINTED, printed)):
+        if other is not None:
+            columns.append(title)
+            entries = {(entry["text"], entry["dataset"]): entry for entry in other["statements"]}
+            for row in rows:
+                row.append(_judged(entries.get((row[0], row[1]))))
     return Sheet("The paper's statements", columns, rows, prose=("statement",))
+
+
+def seeds_title(outcome: Outcome | None) -> str:
+    """Names the seeds behind an outcome's statements."""
+    seeds = {seed for entry in (outcome or {}).get("statements", ()) for seed in entry["seeds"]}
+    return f"seeds {min(seeds)}–{max(seeds)}" if seeds else "other seeds"
 
 
 def verdict_of(entry: Mapping[str, Any]) -> str:
@@ -94,16 +107,20 @@ def verdict_of(entry: Mapping[str, Any]) -> str:
     return f"{verdict} ({'opposite' if entry['high'] < 0 else 'not shown'})"
 
 
-def outcome_sheets(outcome: Outcome, printed: Outcome | None = None) -> list[Sheet]:
+def outcome_sheets(
+    outcome: Outcome, printed: Outcome | None = None, again: Outcome | None = None
+) -> list[Sheet]:
     """Lists the tables of an outcome that have a row."""
     sheets = [measured_sheet(outcome)]
-    sheets += [claims_sheet(outcome, printed), statements_sheet(outcome, printed)]
+    sheets += [claims_sheet(outcome, printed), statements_sheet(outcome, printed, again)]
     return [sheet for sheet in sheets if sheet.rows]
 
 
-def outcome_markdown(outcome: Outcome, printed: Outcome | None = None) -> str:
-    """Writes all tables and notes of an outcome, beside it what the printed settings give."""
-    parts = [sheet.markdown() for sheet in outcome_sheets(outcome, printed)]
+def outcome_markdown(
+    outcome: Outcome, printed: Outcome | None = None, again: Outcome | None = None
+) -> str:
+    """Writes all tables and notes of an outcome, beside it what the others give."""
+    parts = [sheet.markdown() for sheet in outcome_sheets(outcome, printed, again)]
     notes = [f"- {note}" for note in (*outcome["notes"], *_warnings(outcome))]
     return "\n\n".join([*parts, *(["\n".join(notes)] if notes else [])]) + "\n"
 
@@ -165,6 +182,13 @@ def _as_printed(cell: Mapping[str, Any] | None, table: str, digits: int) -> str:
         return "–"
     words = [claim["verdict"] for claim in cell["claims"] if claim["table"] == table]
     return f"{_spread(cell, digits)} {' '.join(words)}".strip()
+
+
+def _judged(entry: Mapping[str, Any] | None) -> str:
+    """Formats a statement's margin with its verdict, a dash where nothing was run."""
+    if entry is None or not entry["seeds"]:
+        return "–"
+    return f"{_interval(entry, 2)} {verdict_of(entry)}"
 
 
 def _claimed(claim: Mapping[str, Any], digits: int) -> str:

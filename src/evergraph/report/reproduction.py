@@ -50,6 +50,12 @@ no class weights, new rows of the head as in the authors' code, other methods wi
 settings. What holds there and not with our settings is an effect of the settings; what holds in
 neither is not."""
 
+AGAIN = """\
+**Other seeds.** This column stands for a reproduction with seeds that nothing was judged by before
+(`--first-seed`), for experiments where ten seeds left a statement undecided. A small effect is
+shown there or bounded by the interval; a verdict that is the same in both is no accident of the
+seeds."""
+
 
 def write_experiment(
     outcome: dict[str, Any], folder: Path, plane: Mapping[str, Any] | None
@@ -95,7 +101,9 @@ def read_outcomes(output: Path) -> list[dict[str, Any]]:
     return [read_json(path) for path in paths if path.exists()]
 
 
-def publish(output: Path, page: Path, beside: Path | None = None) -> None:
+def publish(
+    output: Path, page: Path, beside: Path | None = None, again: Path | None = None
+) -> None:
     """Writes the document, and beside it ``results/ID/`` with each experiment's files.
 
     Args:
@@ -103,10 +111,13 @@ def publish(output: Path, page: Path, beside: Path | None = None) -> None:
         page: The document; what it links to is copied, so that it stands alone. Explanations are
             read from ``results/explanations.yaml`` beside it.
         beside: A folder with outcomes under the paper's settings, for columns of their own.
+        again: A folder with outcomes of other seeds, for another column.
     """
     outcomes = read_outcomes(output)
     printed = read_printed(beside) if beside is not None else {}
-    text = document(outcomes, read_explanations(page.parent / RESULTS), printed)
+    repeated = read_again(again, outcomes) if again is not None else {}
+    explanations = read_explanations(page.parent / RESULTS)
+    text = document(outcomes, explanations, printed, repeated)
     make_folder(page.parent)
     for name in (outcome["experiment"] for outcome in outcomes):
         make_folder(page.parent / RESULTS / name)
@@ -114,9 +125,10 @@ def publish(output: Path, page: Path, beside: Path | None = None) -> None:
             source = output / name / f"{name}.{suffix}"
             if source.exists():
                 write_atomic(page.parent / RESULTS / name / source.name, source.read_bytes())
-    for name, outcome in printed.items():
-        make_folder(page.parent / RESULTS / name)
-        write_json(page.parent / RESULTS / name / f"{name}-as-printed.json", outcome)
+    for suffix, others in (("as-printed", printed), ("again", repeated)):
+        for name, outcome in others.items():
+            make_folder(page.parent / RESULTS / name)
+            write_json(page.parent / RESULTS / name / f"{name}-{suffix}.json", outcome)
     write_atomic(page, text.encode())
 
 
@@ -132,10 +144,36 @@ def read_printed(folder: Path) -> dict[str, Outcome]:
     return {outcome["experiment"]: outcome for outcome in outcomes}
 
 
+def read_again(folder: Path, outcomes: Sequence[Outcome]) -> dict[str, Outcome]:
+    """Reads the outcomes of a reproduction with our settings and seeds that ``outcomes`` lack."""
+    found: dict[str, Outcome] = {one["experiment"]: one for one in read_outcomes(folder)}
+    before = {outcome["experiment"]: _seeds(outcome) for outcome in outcomes}
+    wrong = None
+    if not found:
+        wrong = "no outcome"
+    elif any(outcome["as_printed"] or outcome["quick"] for outcome in found.values()):
+        wrong = "other settings"
+    for name, outcome in found.items():
+        common = _seeds(outcome) & before.get(name, set())
+        if wrong is None and common:
+            wrong = f"seed {min(common)} of '{name}' as well"
+    if wrong is not None:
+        raise InputError(
+            "Expected '--again' to be a folder of outcomes with our settings and other seeds (got "
+            f"'{folder}', which has {wrong}); reproduce with --first-seed into a folder of its own."
+        )
+    return found
+
+
+def _seeds(outcome: Outcome) -> set[int]:
+    return {seed for row in outcome["rows"] for seed in row["seeds"]}
+
+
 def document(
     outcomes: Sequence[Outcome],
     explanations: Mapping[str, Any],
     printed: Mapping[str, Outcome] | None = None,
+    again: Mapping[str, Outcome] | None = None,
 ) -> str:
     """Writes ``docs/reproduction.md``: an overview, then every experiment.
 
@@ -143,8 +181,9 @@ def document(
         outcomes: What there is.
         explanations: Experiment → paragraph on what is worse or does not hold.
         printed: Experiment → what it came to with the paper's settings.
+        again: Experiment → what it came to with other seeds.
     """
-    printed = printed or {}
+    printed, again = printed or {}, again or {}
     quick = any(outcome["quick"] for outcome in outcomes)
     warning = "\n**Quick mode: few epochs and seeds; nothing here is a result.**\n" if quick else ""
     parts = [
@@ -153,9 +192,15 @@ def document(
         f"DSLR paper as an experiment: what it claims, what was measured.\n{warning}",
         RULES,
         *([AS_PRINTED] if printed else []),
+        *([AGAIN] if again else []),
         overview(outcomes, linked=True).markdown(),
         contradictions().markdown(),
-        *(_section(one, explanations, printed.get(one["experiment"])) for one in outcomes),
+        *(
+            _section(
+                one, explanations, printed.get(one["experiment"]), again.get(one["experiment"])
+            )
+            for one in outcomes
+        ),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -197,10 +242,15 @@ def read_explanations(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _section(outcome: Outcome, explanations: Mapping[str, Any], printed: Outcome | None) -> str:
+def _section(
+    outcome: Outcome,
+    explanations: Mapping[str, Any],
+    printed: Outcome | None,
+    again: Outcome | None,
+) -> str:
     name = outcome["experiment"]
     text = [f"## {name}", f"{outcome['title']} ({outcome['source']})."]
-    text += [outcome_markdown(outcome, printed).strip()]
+    text += [outcome_markdown(outcome, printed, again).strip()]
     if outcome["figure"]["drawn"]:
         text += [f"![{outcome['title']}]({RESULTS}/{name}/{name}.svg)"]
     if name in explanations:
