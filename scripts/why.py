@@ -18,7 +18,8 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,21 @@ def loss_on_both(self: ReplayBase[Any], ctx: TaskContext) -> Tensor:
     return beta * ctx.cross_entropy(logits[:count], ctx.batch.labels) + (1 - beta) * replayed
 
 
+@contextmanager
+def changed(arguments: argparse.Namespace, labels: Tensor) -> Iterator[None]:
+    """Puts in place what was asked for, and nothing else."""
+    with ExitStack() as stack:
+        if arguments.additions != "best":
+            add = additions(arguments.additions, labels)
+            stack.enter_context(mock.patch.object(refinement, "_additions", add))
+        if arguments.kept_from is not None:
+            rank = rank_half(arguments.kept_from, labels)
+            stack.enter_context(mock.patch.object(CoverageDiversity, "rank", rank))
+        if arguments.both_graphs:
+            stack.enter_context(mock.patch.object(ReplayBase, "loss", loss_on_both))
+        yield
+
+
 def run(graph: Graph, method_text: str, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """Learns all tasks and describes the last one's replayed nodes."""
     presets = "printed" if arguments.as_printed else "tuned"
@@ -216,27 +232,10 @@ def run(graph: Graph, method_text: str, seed: int, arguments: argparse.Namespace
     config = resolve(dataset, variant, seed, None, presets)
     learner = Learner(make_method(config.method, config.settings))
     stream = TaskStream(graph, config.protocol, seed)
-    device = arguments.device
-    with (
-        mock.patch.object(
-            refinement,
-            "_additions",
-            additions(arguments.additions, stream.labels)
-            if arguments.additions != "best"
-            else refinement._additions,
-        ),
-        mock.patch.object(
-            CoverageDiversity,
-            "rank",
-            rank_half(arguments.kept_from, stream.labels)
-            if arguments.kept_from
-            else CoverageDiversity.rank,
-        ),
-        mock.patch.object(
-            ReplayBase, "loss", loss_on_both if arguments.both_graphs else ReplayBase.loss
-        ),
-    ):
-        events = train(learner, stream, config.model, config.training, seed=seed, device=device)
+    with changed(arguments, stream.labels):
+        events = train(
+            learner, stream, config.model, config.training, seed=seed, device=arguments.device
+        )
         found = scores([event.row for event in events if isinstance(event, TaskDone)])
     answer = {"method": method_text, "seed": seed, "pm": found.pm, "fm": found.fm}
     answer |= {"current": found.current}

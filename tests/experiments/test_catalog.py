@@ -304,6 +304,7 @@ def test_other_seeds_stand_beside_the_first(
     text = page.read_text()
     assert "| verdict | seeds 2–3 |" in text
     assert "**Other seeds.**" in text
+    assert "| statements | with other seeds |" in text
     assert (tmp_path / "results/cm-vs-cd/cm-vs-cd-again.json").exists()
     refused = command(*write, tmp_path / "first")
     assert refused.code == 2

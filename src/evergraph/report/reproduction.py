@@ -193,7 +193,7 @@ def document(
         RULES,
         *([AS_PRINTED] if printed else []),
         *([AGAIN] if again else []),
-        overview(outcomes, linked=True).markdown(),
+        overview(outcomes, linked=True, again=again).markdown(),
         contradictions().markdown(),
         *(
             _section(
@@ -205,8 +205,19 @@ def document(
     return "\n\n".join(parts) + "\n"
 
 
-def overview(outcomes: Iterable[Outcome], *, linked: bool = False) -> Sheet:
-    """Counts verdicts per experiment; in the document each name leads to its section."""
+def overview(
+    outcomes: Iterable[Outcome],
+    *,
+    linked: bool = False,
+    again: Mapping[str, Outcome] | None = None,
+) -> Sheet:
+    """Counts verdicts per experiment; in the document each name leads to its section.
+
+    Args:
+        outcomes: What there is.
+        linked: Whether names are links to sections.
+        again: Experiment → what it came to with other seeds, for a column of its own.
+    """
     rows = []
     for outcome in outcomes:
         numbers = [claim["verdict"] for row in outcome["rows"] for claim in row["claims"]]
@@ -217,7 +228,11 @@ def overview(outcomes: Iterable[Outcome], *, linked: bool = False) -> Sheet:
         title = f"[{name}](#{name})" if linked else name
         counted = "–".join(str(count) for count in dict.fromkeys((seeds[0], seeds[-1])))
         rows.append([title, outcome["source"], counted, *shown])
+        if again:
+            repeated = again.get(name, {"statements": ()})["statements"]
+            rows[-1].append(_counts(verdict_of(entry) for entry in repeated if entry["seeds"]))
     columns = ["experiment", "paper", "seeds", "numbers", "statements"]
+    columns += ["with other seeds"] if again else []
     return Sheet("Overview", columns, rows)
 
 
