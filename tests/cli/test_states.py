@@ -177,6 +177,30 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.02)
 
 
+#: Ctrl-C while a library runs text as code, here in place of the command.
+INTERRUPTED_IN_EXEC = """
+import os, signal, sys, time
+from evergraph import cli
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+cli.app = lambda standalone_mode: exec("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)")
+sys.argv = ["evergraph", "run"]
+cli.main()
+"""
+
+
+def test_ctrl_c_within_exec_has_its_exit_code(tmp_path: Path):
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED_IN_EXEC)
+    command = [
+        sys.executable,
+        "-m",
+        "interrupted",
+    ]  # other endings than a module's are not affected
+    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert answer.returncode == 130, answer.stderr
+    assert "the same command continues" in answer.stderr
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_leave_a_state_that_resumes(
     folder: Path, command: Command, started: Start, number: int, code: int

@@ -12,7 +12,7 @@ from evergraph.cli.listings import datasets, methods
 from evergraph.cli.reports import report
 from evergraph.cli.reproduce import experiments, reproduce
 from evergraph.cli.runs import resume, run
-from evergraph.cli.signals import Terminated, sigterm_raised
+from evergraph.cli.signals import Terminated, signals_raised
 from evergraph.cli.states import inspect, learn, predict
 from evergraph.cli.tuning import tune
 from evergraph.errors import InputError
@@ -41,7 +41,7 @@ USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 def main() -> None:
     """Runs the command: exit code 2 and one sentence for bad input, 130 and 143 for signals."""
     try:
-        with sigterm_raised():
+        with signals_raised():
             code = app(standalone_mode=False)
     except InputError as error:
         sys.exit(fail(str(error), 2))
