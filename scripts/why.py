@@ -9,8 +9,9 @@
 ``--kept-from`` which nodes coverage may choose from (see ``POOLS``), ``--keep-edges`` takes edges
 away at random, and ``--both-graphs`` shows replayed nodes with their own neighbours as well, half
 of their loss each. Some changes read labels that no method may see: they ask for causes and are no
-methods. After the last task a line per run tells what was added and the loss of replayed nodes on
-the refined and on the original graph; the end compares the first method with the others.
+methods. A line per run tells how near to each other refinement brings the replayed nodes of a class
+(``spread``), and of the last task what was added and the loss of replayed nodes on the refined and
+on the original graph; the end compares the first method with the others.
 """
 
 from __future__ import annotations
@@ -27,18 +28,20 @@ from unittest import mock
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, pdist
 
-from evergraph.events import TaskDone
+from evergraph.events import Epoch, TaskDone
 from evergraph.experiments.config import Variant, resolve
 from evergraph.experiments.verdicts import judge_statement
 from evergraph.memory.coverage import CoverageDiversity, coverage_diversity
 from evergraph.memory.selection import SelectionPool
 from evergraph.methods import TaskContext, make_method
+from evergraph.methods.dslr import DSLR
 from evergraph.methods.replay import ReplayBase
 from evergraph.metrics import scores
 from evergraph.stream import Adjacency, Graph, TaskStream
 from evergraph.stream.datasets import load_graph
+from evergraph.stream.tasks import LabelledNodes
 from evergraph.structure import StructureConfig, refinement
 from evergraph.structure.link_loss import link_scores
 from evergraph.train import Learner, train
@@ -210,6 +213,32 @@ def loss_on_both(self: ReplayBase[Any], ctx: TaskContext) -> Tensor:
     return beta * ctx.cross_entropy(logits[:count], ctx.batch.labels) + (1 - beta) * replayed
 
 
+def spread(ctx: TaskContext, kept: LabelledNodes) -> float:
+    """Tells how far apart replayed nodes of a class lie on the refined graph, 1 as before.
+
+    Distances are those of the network before it learns the task.
+    """
+    before = ctx.observe(kept.nodes, ctx.view.adjacency).h
+    after = ctx.observe(kept.nodes, ctx.adjacency).h
+    ratios = [
+        float(pdist(after[mine]).mean() / pdist(before[mine]).mean())
+        for label in kept.labels.unique()
+        if int((mine := kept.labels == label).sum()) > 1
+    ]
+    return statistics.fmean(ratios)
+
+
+def noted(spreads: list[float]) -> Callable[..., Iterator[Epoch]]:
+    """Makes what stands in for ``DSLR._learn_structure``: the same, and a note of the spread."""
+    learn = DSLR._learn_structure
+
+    def learn_and_note(self: DSLR, ctx: TaskContext) -> Iterator[Epoch]:
+        yield from learn(self, ctx)
+        spreads.append(spread(ctx, self.replayed()))
+
+    return learn_and_note
+
+
 @contextmanager
 def changed(arguments: argparse.Namespace, labels: Tensor) -> Iterator[None]:
     """Puts in place what was asked for, and nothing else."""
@@ -232,13 +261,18 @@ def run(graph: Graph, method_text: str, seed: int, arguments: argparse.Namespace
     config = resolve(dataset, variant, seed, None, presets)
     learner = Learner(make_method(config.method, config.settings))
     stream = TaskStream(graph, config.protocol, seed)
-    with changed(arguments, stream.labels):
+    spreads: list[float] = []
+    with (
+        changed(arguments, stream.labels),
+        mock.patch.object(DSLR, "_learn_structure", noted(spreads)),
+    ):
         events = train(
             learner, stream, config.model, config.training, seed=seed, device=arguments.device
         )
         found = scores([event.row for event in events if isinstance(event, TaskDone)])
     answer = {"method": method_text, "seed": seed, "pm": found.pm, "fm": found.fm}
     answer |= {"current": found.current}
+    answer |= {"spread": statistics.fmean(spreads)} if spreads else {}
     return {
         key: round(value, 4) if isinstance(value, float) else value
         for key, value in (answer | describe(learner, stream.labels)).items()
