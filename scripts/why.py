@@ -9,9 +9,9 @@
 ``--kept-from`` which nodes coverage may choose from (see ``POOLS``), ``--keep-edges`` takes edges
 away at random, and ``--both-graphs`` shows replayed nodes with their own neighbours as well, half
 of their loss each. Some changes read labels that no method may see: they ask for causes and are no
-methods. A line per run tells how near to each other refinement brings the replayed nodes of a class
-(``spread``), and of the last task what was added and the loss of replayed nodes on the refined and
-on the original graph; the end compares the first method with the others.
+methods. A line per run tells how far refinement moves replayed nodes (``moved``), and of the last
+task what was added and the loss of replayed nodes on the refined and on the original graph; the end
+compares the first method with the others.
 """
 
 from __future__ import annotations
@@ -213,28 +213,29 @@ def loss_on_both(self: ReplayBase[Any], ctx: TaskContext) -> Tensor:
     return beta * ctx.cross_entropy(logits[:count], ctx.batch.labels) + (1 - beta) * replayed
 
 
-def spread(ctx: TaskContext, kept: LabelledNodes) -> float:
-    """Tells how far apart replayed nodes of a class lie on the refined graph, 1 as before.
+def moved(ctx: TaskContext, kept: LabelledNodes) -> float:
+    """Tells how far refinement moves replayed nodes, as a share of their distance from each other.
 
-    Distances are those of the network before it learns the task.
+    Distances are those of the network before it learns the task, means within classes.
     """
     before = ctx.observe(kept.nodes, ctx.view.adjacency).h
     after = ctx.observe(kept.nodes, ctx.adjacency).h
-    ratios = [
-        float(pdist(after[mine]).mean() / pdist(before[mine]).mean())
+    way = torch.linalg.vector_norm(after - before, dim=1)
+    shares = [
+        float(way[mine].mean() / pdist(before[mine]).mean())
         for label in kept.labels.unique()
         if int((mine := kept.labels == label).sum()) > 1
     ]
-    return statistics.fmean(ratios)
+    return statistics.fmean(shares)
 
 
-def noted(spreads: list[float]) -> Callable[..., Iterator[Epoch]]:
-    """Makes what stands in for ``DSLR._learn_structure``: the same, and a note of the spread."""
+def noted(ways: list[float]) -> Callable[..., Iterator[Epoch]]:
+    """Makes what stands in for ``DSLR._learn_structure``: the same, and a note of the way."""
     learn = DSLR._learn_structure
 
     def learn_and_note(self: DSLR, ctx: TaskContext) -> Iterator[Epoch]:
         yield from learn(self, ctx)
-        spreads.append(spread(ctx, self.replayed()))
+        ways.append(moved(ctx, self.replayed()))
 
     return learn_and_note
 
@@ -261,10 +262,10 @@ def run(graph: Graph, method_text: str, seed: int, arguments: argparse.Namespace
     config = resolve(dataset, variant, seed, None, presets)
     learner = Learner(make_method(config.method, config.settings))
     stream = TaskStream(graph, config.protocol, seed)
-    spreads: list[float] = []
+    ways: list[float] = []
     with (
         changed(arguments, stream.labels),
-        mock.patch.object(DSLR, "_learn_structure", noted(spreads)),
+        mock.patch.object(DSLR, "_learn_structure", noted(ways)),
     ):
         events = train(
             learner, stream, config.model, config.training, seed=seed, device=arguments.device
@@ -272,7 +273,7 @@ def run(graph: Graph, method_text: str, seed: int, arguments: argparse.Namespace
         found = scores([event.row for event in events if isinstance(event, TaskDone)])
     answer = {"method": method_text, "seed": seed, "pm": found.pm, "fm": found.fm}
     answer |= {"current": found.current}
-    answer |= {"spread": statistics.fmean(spreads)} if spreads else {}
+    answer |= {"moved": ways[-1]} if ways else {}
     return {
         key: round(value, 4) if isinstance(value, float) else value
         for key, value in (answer | describe(learner, stream.labels)).items()

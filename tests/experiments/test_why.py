@@ -142,8 +142,8 @@ def test_script_compares_methods(
     assert [run["seed"] for run in runs] == [3, 3, 4, 4]
     assert runs[0]["loss_refined"] != runs[0]["loss_original"]
     assert runs[1]["loss_refined"] == runs[1]["loss_original"]
-    assert 0 < runs[0]["spread"] != 1
-    assert "spread" not in runs[1]
+    assert 0 < runs[0]["moved"] < 2
+    assert "moved" not in runs[1]
     assert (runs[0]["replayed"] == 0) == ("once" in options)
     assert "added" not in runs[1]
     assert end["lead"]["low"] < end["lead"]["high"]
