@@ -82,7 +82,10 @@ def reproduce(
         typer.Option("--as-printed", help="The paper's settings to the letter instead of ours."),
     ] = False,
     times: Annotated[
-        bool, typer.Option("--times/--no-times", help="Leave out times of runs that ran together.")
+        bool,
+        typer.Option(
+            "--times/--no-times", help="Show times, or leave out those of runs that ran together."
+        ),
     ] = True,
     plan_only: Annotated[
         bool, typer.Option("--plan", help="Say how many runs are needed, and run none.")
