@@ -144,9 +144,9 @@ def read_printed(folder: Path) -> dict[str, Outcome]:
     return {outcome["experiment"]: outcome for outcome in outcomes}
 
 
-def read_again(folder: Path, outcomes: Sequence[Outcome]) -> dict[str, Outcome]:
-    """Reads the outcomes of a reproduction with our settings and seeds that ``outcomes`` lack."""
-    found: dict[str, Outcome] = {one["experiment"]: one for one in read_outcomes(folder)}
+def read_again(folder: Path, outcomes: Sequence[Outcome]) -> Mapping[str, Outcome]:
+    """Reads what was measured with our settings and seeds that no statement of ``outcomes`` has."""
+    found = {one["experiment"]: one for one in read_outcomes(folder) if one["statements"]}
     before = {outcome["experiment"]: _seeds(outcome) for outcome in outcomes}
     wrong = None
     if not found:
@@ -166,7 +166,7 @@ def read_again(folder: Path, outcomes: Sequence[Outcome]) -> dict[str, Outcome]:
 
 
 def _seeds(outcome: Outcome) -> set[int]:
-    return {seed for row in outcome["rows"] for seed in row["seeds"]}
+    return {seed for entry in outcome["statements"] for seed in entry["seeds"]}
 
 
 def document(
