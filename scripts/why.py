@@ -43,7 +43,6 @@ from evergraph.stream import Adjacency, Graph, TaskStream
 from evergraph.stream.datasets import load_graph
 from evergraph.stream.tasks import LabelledNodes
 from evergraph.structure import StructureConfig, refinement
-from evergraph.structure.link_loss import link_scores
 from evergraph.train import Learner, train
 
 #: How far a neighbourhood reaches for ``local`` and ``far``.
@@ -145,16 +144,11 @@ def additions(choice: str, labels: Tensor) -> Callable[..., Tensor]:
         if candidates is None:
             everyone = torch.arange(adjacency.num_nodes, device=adjacency.device)
             candidates = everyone.expand(nodes.numel(), -1)
-        owner = nodes[:, None].expand_as(candidates)
-        scored = link_scores(z[nodes][:, None, :], z[candidates])
-        taken = (owner == candidates) | adjacency.has_edges(candidates, owner)
+        scored = refinement.candidate_scores(adjacency, nodes, candidates, z)
         known = labels.to(nodes.device)
-        scored = scored.masked_fill(taken, -1.0)
-        offer = Offer(adjacency, nodes, candidates, scored, known, config)
-        liked = ADDITIONS[choice](offer)
-        best = liked.topk(min(config.num_neighbors, candidates.shape[1]), dim=1).indices
-        keep = torch.zeros_like(taken).scatter_(1, best, True) & (liked >= 0)
-        return torch.stack([owner[keep], candidates[keep]])
+        liked = ADDITIONS[choice](Offer(adjacency, nodes, candidates, scored, known, config))
+        keep = refinement.best_candidates(liked, config.num_neighbors)
+        return torch.stack([nodes[:, None].expand_as(candidates)[keep], candidates[keep]])
 
     return add
 

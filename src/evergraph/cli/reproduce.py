@@ -131,7 +131,16 @@ def reproduce(
         shared = parse_settings(sets or [])
         check_shared(shared, list(METHODS))
         names = tuple(dataset) if dataset else None
-        request = Request(quick, names, seeds, shared, data_root, as_printed, first_seed, times)
+        request = Request(
+            quick=quick,
+            datasets=names,
+            seeds=seeds,
+            shared=shared,
+            data_root=data_root,
+            as_printed=as_printed,
+            first_seed=first_seed,
+            times=times,
+        )
         pick_device(device)
         new_figure(1, 1)  # says now, not after the runs, if matplotlib is missing
         parts = plan(chosen, request)

@@ -75,17 +75,26 @@ def _additions(
             if candidates is None
             else candidates[begin : begin + step]
         )
-        owner = rows[:, None].expand_as(options)
-        scores = link_scores(z[rows][:, None, :], z[options])
-        taken = (owner == options) | adjacency.has_edges(options, owner)
-        scores = scores.masked_fill(taken, -1.0)
+        scores = candidate_scores(adjacency, rows, options, z)
         if config.addition == "threshold":
             keep = scores > config.tau
         else:
-            best = scores.topk(min(config.num_neighbors, options.shape[1]), dim=1).indices
-            keep = torch.zeros_like(taken).scatter_(1, best, True) & ~taken
-        chosen.append(torch.stack([owner[keep], options[keep]]))
+            keep = best_candidates(scores, config.num_neighbors)
+        chosen.append(torch.stack([rows[:, None].expand_as(options)[keep], options[keep]]))
     return torch.cat(chosen, dim=1)
+
+
+def candidate_scores(adjacency: Adjacency, nodes: Tensor, options: Tensor, z: Tensor) -> Tensor:
+    """Scores each node's candidates ``[b, K]``, −1 for itself and those that are neighbours."""
+    owner = nodes[:, None].expand_as(options)
+    taken = (owner == options) | adjacency.has_edges(options, owner)
+    return link_scores(z[nodes][:, None, :], z[options]).masked_fill(taken, -1.0)
+
+
+def best_candidates(scores: Tensor, count: int) -> Tensor:
+    """Marks the highest scores of each row, at most ``count`` and none below 0, ``[b, K]``."""
+    best = scores.topk(min(count, scores.shape[1]), dim=1).indices
+    return torch.zeros_like(scores, dtype=torch.bool).scatter_(1, best, True) & (scores >= 0)
 
 
 def _deletions(adjacency: Adjacency, nodes: Tensor, z: Tensor, config: StructureConfig) -> Tensor:
