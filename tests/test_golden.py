@@ -1,0 +1,76 @@
+"""Same seeds, same results: trajectories, predictions, hashes and folders that 0.1.0 recorded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import golden
+from evergraph.estimator import ContinualNodeClassifier
+from evergraph.events import Epoch
+from evergraph.experiments import Variant, execute, resolve
+
+RECORDED = Path(__file__).parent / "data" / "v0.1.0"
+TRAJECTORIES = json.loads((RECORDED / "trajectories.json").read_text())
+ESTIMATORS = json.loads((RECORDED / "estimators.json").read_text())
+HASHES = json.loads((RECORDED / "hashes.json").read_text())
+
+
+@pytest.mark.parametrize("name", TRAJECTORIES)
+def test_run_follows_the_recorded_trajectory(name, tmp_path):
+    variant = Variant.parse(golden.cases()[name])
+    config = resolve(Variant.parse_dataset(golden.DATASET), variant, 0, golden.SETTINGS)
+    losses = []
+
+    def note(event):
+        if isinstance(event, Epoch):
+            losses.append(float(event.loss))
+
+    results = execute(config, tmp_path / "run", on_event=note)
+    recorded = TRAJECTORIES[name]
+    assert losses == pytest.approx(recorded["losses"], rel=1e-3, abs=1e-6)
+    for row, before in zip(results["accuracy_matrix"], recorded["accuracy_matrix"], strict=True):
+        assert row == pytest.approx(before, abs=0.01)
+    for field in ("memory_bytes", "config_hash", "variant_hash"):
+        assert results[field] == recorded[field]
+
+
+@pytest.mark.parametrize("method", ESTIMATORS)
+def test_estimator_follows_the_recorded_predictions(method):
+    recorded = ESTIMATORS[method]
+    keeps = method in {"replay", "er-gnn", "gem", "dslr", "rclg", "continual-gnn", "analytic"}
+    clf = ContinualNodeClassifier(
+        method,
+        settings=recorded["settings"],
+        seed=3,
+        device="cpu",
+        buffer_size=20 if keeps else None,
+        validation_fraction=0.2,
+    )
+    for (kind, arguments), before in zip(golden.changes(), recorded["steps"], strict=True):
+        getattr(clf, kind)(**arguments)
+        assert [str(name) for name in clf.predict()] == before["predictions"]
+        highest = clf.predict_proba().max(axis=1)
+        assert highest == pytest.approx(before["probabilities"], abs=1e-3)
+        told = clf.history_[-1]
+        for field in ("trained_on", "held_out", "accuracy", "memory_bytes"):
+            assert told[field] == before[field]
+
+
+@pytest.mark.parametrize("case", HASHES)
+def test_resolved_settings_have_the_recorded_hash(case):
+    dataset, method, presets = case.split()
+    config = resolve(Variant.parse_dataset(dataset), Variant.parse(method), 0, None, presets)
+    assert config.hash == HASHES[case]
+
+
+@pytest.mark.parametrize(
+    "folder", sorted((RECORDED / "grid").glob("*/*/seed-0")), ids=lambda p: p.parent.name
+)
+def test_recorded_run_is_known_by_its_hash(folder):
+    from evergraph.experiments.runs import RunFolder
+
+    results = json.loads((folder / "results.json").read_text())
+    assert RunFolder(folder).config().hash == results["config_hash"]
