@@ -27,8 +27,8 @@ from fits import fit_exponent
 from sides import make_stream
 from steps import HERE, compare_steps
 
-from evergraph.experiments.config import Variant, resolve
-from evergraph.experiments.runs import execute
+from evergraph.config import Variant, resolve
+from evergraph.lab.runs import execute
 from evergraph.structure import (
     StructureConfig,
     link_loss,

@@ -20,7 +20,7 @@ from bench_selection import exponent
 from gpu import make_view
 from sides import SHAPES
 
-from evergraph.experiments.config import parse_settings
+from evergraph.config import parse_settings
 from evergraph.methods import TaskContext, TrainConfig, make_method
 from evergraph.nn import ModelConfig
 from evergraph.stream import Adjacency, GraphView

@@ -17,7 +17,7 @@ import torch
 
 from evergraph.estimator import ContinualNodeClassifier
 from evergraph.estimator.state import State
-from evergraph.experiments.environment import denormals_flushed
+from evergraph.nn.device import denormals_flushed
 from evergraph.stream import TaskStream, protocol_for
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.datasets import load_graph

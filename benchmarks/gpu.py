@@ -27,12 +27,12 @@ from fits import fit_exponent
 from sides import SHAPES, PyGNet
 from torch.nn import functional
 
+from evergraph.config import Variant, resolve
 from evergraph.events import Event, TaskDone
-from evergraph.experiments.config import Variant, resolve
-from evergraph.experiments.runs import execute
+from evergraph.lab.runs import execute
 from evergraph.nn import ModelConfig, build_model
-from evergraph.nn.field import receptive_field
-from evergraph.nn.repeat import Repeated
+from evergraph.nn.cuda_graphs import Repeated
+from evergraph.nn.receptive_field import receptive_field
 from evergraph.stream import Adjacency, LabelledNodes
 from evergraph.structure import (
     LinkRandomness,

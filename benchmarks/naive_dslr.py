@@ -13,7 +13,7 @@ from sides import PyGNet
 from torch import Tensor
 from torch.nn import functional
 
-from evergraph.experiments.presets import PRESETS
+from evergraph.presets import PRESETS
 from evergraph.stream import GraphView, SparseRows, TaskStream, protocol_for
 from evergraph.stream.datasets import load_graph
 

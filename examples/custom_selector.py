@@ -2,8 +2,8 @@
 
 import sys
 
-from evergraph.experiments.config import Variant, resolve
-from evergraph.experiments.runs import execute
+from evergraph.config import Variant, resolve
+from evergraph.lab.runs import execute
 from evergraph.memory import SELECTORS, SelectionPool, SelectorInfo
 
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import yaml
 
+from evergraph.config import Variant, resolve
 from evergraph.errors import InputError
-from evergraph.experiments.config import Variant, resolve
-from evergraph.experiments.files import write_atomic
-from evergraph.experiments.presets import PRESETS
-from evergraph.experiments.trials import best_settings, join_rows, read_rows, write_rows
+from evergraph.files import write_atomic
+from evergraph.lab.trials import best_settings, join_rows, read_rows, write_rows
 from evergraph.methods import METHODS
+from evergraph.presets import PRESETS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def adopt(folders: list[Path], methods: list[str] | None, root: Path = ROOT) -> list[str]:
     """Joins searches into the repository's files and returns a line for each that was taken."""
     log = root / "docs" / "tuning.csv"
-    presets = root / "src" / "evergraph" / "experiments" / "tuned.yaml"
+    presets = root / "src" / "evergraph" / "tuned.yaml"
     found = []
     for folder in folders:
         found = join_rows(found, read_rows(folder / "trials.csv"))

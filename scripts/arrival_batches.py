@@ -19,11 +19,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from evergraph.experiments.config import RunConfig, Variant, resolve
+from evergraph.config import RunConfig, Variant, resolve
 from evergraph.methods import TaskContext, make_method
 from evergraph.stream import Adjacency, GraphView, TaskStream
 from evergraph.stream.datasets import load_graph
-from evergraph.stream.features import prefix_rows, take_rows
+from evergraph.stream.graph import prefix_rows, take_rows
 from evergraph.train import descend
 
 

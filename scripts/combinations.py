@@ -28,9 +28,9 @@ from evergraph.closed_form import (
     left_out_errors,
 )
 from evergraph.closed_form.smoothing import smoothing
+from evergraph.config import Variant, resolve
 from evergraph.events import Epoch, TaskDone
-from evergraph.experiments.config import Variant, resolve
-from evergraph.experiments.summary import paired_interval
+from evergraph.lab.summary import paired_interval
 from evergraph.methods import Method, TaskContext, make_method
 from evergraph.methods.analytic import STRENGTHS, Analytic
 from evergraph.methods.dslr import DSLR

@@ -184,7 +184,7 @@ class ConfigTarget(Target):
     """``config.yaml`` of a run, and files of settings."""
 
     def make_seeds(self) -> list[tuple[str, bytes]]:
-        from evergraph.experiments.config import Variant, resolve  # noqa: PLC0415
+        from evergraph.config import Variant, resolve  # noqa: PLC0415
 
         methods = ("dslr", "replay:selector=mf", "rclg")
         texts = [
@@ -196,7 +196,7 @@ class ConfigTarget(Target):
         return TOKENS["config"]
 
     def read(self, path: Path) -> object:
-        from evergraph.cli import options  # noqa: PLC0415
+        from evergraph.lab.cli import options  # noqa: PLC0415
 
         complete = options.complete_config(path)
         if complete is not None:
@@ -336,8 +336,8 @@ class CheckpointTarget(StateTarget):
     """A run folder that is to be resumed: its checkpoint or its results spoilt."""
 
     def make_seeds(self) -> list[tuple[str, bytes]]:
-        from evergraph.experiments.config import Variant, resolve  # noqa: PLC0415
-        from evergraph.experiments.runs import execute  # noqa: PLC0415
+        from evergraph.config import Variant, resolve  # noqa: PLC0415
+        from evergraph.lab.runs import execute  # noqa: PLC0415
 
         small = {"epochs": 1, "channels": 2, "heads": 1, "buffer_size": 8}
         dataset = Variant.parse_dataset("synthetic:nodes=40,classes=4,feature_dim=3,mean_degree=3")
@@ -359,8 +359,8 @@ class CheckpointTarget(StateTarget):
         return path
 
     def read(self, path: Path) -> object:
-        from evergraph.cli.runs import report_text  # noqa: PLC0415
-        from evergraph.experiments.runs import RunFolder, execute  # noqa: PLC0415
+        from evergraph.lab.cli.runs import report_text  # noqa: PLC0415
+        from evergraph.lab.runs import RunFolder, execute  # noqa: PLC0415
 
         results = execute(RunFolder(path).config(), path, device="cpu")
         return report_text(results), json.dumps(results)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from evergraph.cli.grids import compare
+from evergraph.lab.cli.grids import compare
 
 FAMILIES = {
     "first": "nodes=2000,classes=6,mean_degree=8,feature_dim=64,feature_signal=2,seed=1",

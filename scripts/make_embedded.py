@@ -21,9 +21,8 @@ import numpy as np
 import torch
 from numpy._core.multiarray import _reconstruct
 
-from evergraph.stream.datasets.plain import write_plain
-from evergraph.stream.features import from_scipy_parts
-from evergraph.stream.graph import Graph
+from evergraph.stream.datasets.npz import write_plain
+from evergraph.stream.graph import Graph, from_scipy_parts
 
 DATA = Path(__file__).parents[1] / "src/evergraph/stream/datasets/data"
 CITESEER_SIZES = {"AI": 249, "Agents": 596, "DB": 701, "HCI": 508, "IR": 668, "ML": 590}

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import torch
 
-from evergraph.experiments.cells import make_cells
-from evergraph.experiments.config import Variant, resolve
-from evergraph.experiments.runs import RunFolder, execute
+from evergraph.config import Variant, resolve
+from evergraph.lab.jobs import make_cells
+from evergraph.lab.runs import RunFolder, execute
 from evergraph.rng import make_generator
 from evergraph.stream import Graph
 from evergraph.stream.datasets import load_graph

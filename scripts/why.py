@@ -30,11 +30,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, pdist
 
+from evergraph.config import Variant, resolve
 from evergraph.events import Epoch, TaskDone
-from evergraph.experiments.config import Variant, resolve
-from evergraph.experiments.verdicts import judge_statement
+from evergraph.lab.paper.verdicts import judge_statement
+from evergraph.memory.buffer import SelectionPool
 from evergraph.memory.coverage import CoverageDiversity, coverage_diversity
-from evergraph.memory.selection import SelectionPool
 from evergraph.methods import TaskContext, make_method
 from evergraph.methods.dslr import DSLR
 from evergraph.methods.replay import ReplayBase

@@ -10,7 +10,7 @@ from typing import Any
 from evergraph.estimator import ContinualNodeClassifier
 from evergraph.methods import METHODS
 from evergraph.stream import TaskStream
-from evergraph.stream.features import take_rows
+from evergraph.stream.graph import take_rows
 
 SMALL = {"epochs": 3, "channels": 4, "heads": 2}
 

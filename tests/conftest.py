@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from evergraph import cli
+from evergraph.lab import cli
 from evergraph.stream import Graph, SparseRows
 from evergraph.stream.datasets import write_plain
 from support import Answer, Command

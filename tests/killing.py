@@ -65,7 +65,7 @@ def serve() -> None:
     import pyarrow.csv  # noqa: F401 - late in the command, early here
     import torch
 
-    from evergraph import cli
+    from evergraph.lab import cli
 
     torch.set_num_threads(1)
     warm_up(cli)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from evergraph.experiments.config import RunConfig, Variant, resolve
+from evergraph.config import RunConfig, Variant, resolve
 from evergraph.metrics import scores
 
 CLASSES = ["alpha", "beta", "gamma", "delta"]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from evergraph.experiments.catalog import EXPERIMENTS
-from evergraph.experiments.files import read_json
-from evergraph.report.reproduction import document, read_explanations, read_outcomes
+from evergraph.files import read_json
+from evergraph.lab.paper.catalog import EXPERIMENTS
+from evergraph.lab.report.reproduction import document, read_explanations, read_outcomes
 
 DOCS = Path(__file__).parents[1] / "docs"
 RESULTS = DOCS / "results"

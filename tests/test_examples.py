@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from evergraph.experiments.config import Variant, resolve
-from evergraph.experiments.runs import execute
+from evergraph.config import Variant, resolve
+from evergraph.lab.runs import execute
 from evergraph.memory import SELECTORS
 from evergraph.methods import METHODS
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import golden
+from evergraph.config import Variant, resolve
 from evergraph.estimator import ContinualNodeClassifier
 from evergraph.events import Epoch
-from evergraph.experiments import Variant, execute, resolve
+from evergraph.lab.runs import execute
 
 RECORDED = Path(__file__).parent / "data" / "v0.1.0"
 TRAJECTORIES = json.loads((RECORDED / "trajectories.json").read_text())
@@ -70,7 +71,7 @@ def test_resolved_settings_have_the_recorded_hash(case):
     "folder", sorted((RECORDED / "grid").glob("*/*/seed-0")), ids=lambda p: p.parent.name
 )
 def test_recorded_run_is_known_by_its_hash(folder):
-    from evergraph.experiments.runs import RunFolder
+    from evergraph.lab.runs import RunFolder
 
     results = json.loads((folder / "results.json").read_text())
     assert RunFolder(folder).config().hash == results["config_hash"]

@@ -1,6 +1,6 @@
 """``python -m evergraph`` is the same command."""
 
-from evergraph.cli import main
+from evergraph.lab.cli import main
 
 if __name__ == "__main__":
     main()

@@ -13,8 +13,8 @@ from evergraph.errors import InputError
 from evergraph.events import Epoch, Event, TaskDone, TaskStarted
 from evergraph.methods import NEEDS, Method, TaskContext, TrainConfig
 from evergraph.nn import ENCODERS, ModelConfig, NodeClassifier
-from evergraph.nn.footprint import Plan, make_plan, total_memory, training_bytes
-from evergraph.nn.repeat import Repeated
+from evergraph.nn.cuda_graphs import Repeated
+from evergraph.nn.device import Plan, make_plan, total_memory, training_bytes
 from evergraph.stream import Features, GraphView, TaskStream
 
 

@@ -14,7 +14,7 @@ from evergraph.errors import InputError
 from evergraph.estimator.change import make_change
 from evergraph.estimator.restoring import restore_state
 from evergraph.estimator.step import advance
-from evergraph.experiments.checkpoint import pack, unpack
+from evergraph.files import pack, unpack
 from evergraph.methods import METHODS
 from evergraph.stream import Protocol, TaskStream
 

@@ -297,7 +297,7 @@ class Faults:
             raise OSError(self.code, os.strerror(self.code))
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
-        for module in ("evergraph.experiments.files", "evergraph.estimator.generations"):
+        for module in ("evergraph.files", "evergraph.estimator.generations"):
             patch.setattr(f"{module}.write_synced", self.write_synced)
             patch.setattr(f"{module}.sync_folder", self.sync_folder)
         patch.setattr("evergraph.estimator.pending.sync_folder", self.sync_folder)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from evergraph.experiments.config import Variant, resolve
+from evergraph.config import Variant, resolve
 from evergraph.memory import SelectionPool
 from evergraph.methods import METHODS, PROBES, make_method
 from evergraph.methods.homophily_probe import HomophilyPart, known_homophily

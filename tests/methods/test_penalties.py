@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from evergraph.methods.penalties import (
+from evergraph.methods.anchors import (
     add_importance,
     bytes_of,
     quadratic_penalty,

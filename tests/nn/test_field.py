@@ -7,11 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evergraph.kernels.attention import SLOPE, LayerWeights, attend_plain
 from evergraph.nn import ModelConfig, build_model
-from evergraph.nn.attention import SLOPE, LayerWeights, attend_plain
-from evergraph.nn.field import Fields, receptive_field
-from evergraph.stream import Adjacency, pattern
-from evergraph.stream.features import SparseRows
+from evergraph.nn.receptive_field import Fields, receptive_field
+from evergraph.stream import Adjacency
+from evergraph.stream import adjacency as pattern
+from evergraph.stream.graph import SparseRows
 from support import adjacency, seeded
 
 PATH = adjacency(7, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)])  # node 6 hears nobody
@@ -92,7 +93,7 @@ def part_of(n: int) -> Adjacency:
 
 
 def test_triton_kernels_take_parts(monkeypatch):
-    triton_attend = pytest.importorskip("evergraph.nn.kernels.triton_attend")
+    triton_attend = pytest.importorskip("evergraph.kernels.triton_attend")
     monkeypatch.setattr(pattern, "CHUNK", 8)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     graph = part_of(14).to(device)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from evergraph.nn import ModelConfig
-from evergraph.nn.footprint import make_plan, total_memory, training_bytes
+from evergraph.nn.device import make_plan, total_memory, training_bytes
 
 
 def test_plan_takes_the_whole_graph_where_it_fits():

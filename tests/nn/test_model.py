@@ -7,8 +7,8 @@ import torch
 from torch.nn import functional
 
 from evergraph.errors import InputError
+from evergraph.kernels.ops import dropout
 from evergraph.nn import ENCODERS, GrowingHead, ModelConfig, build_model
-from evergraph.nn.ops import dropout
 from evergraph.stream import Adjacency
 from evergraph.validation import parse
 

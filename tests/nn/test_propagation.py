@@ -272,7 +272,7 @@ def test_initial_weights_are_glorot_with_zero_bias(name):
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 @pytest.mark.parametrize("name", ENCODERS)
 def test_encoder_drops_the_input_of_each_layer_only_with_a_generator(name, kind):
-    from evergraph.nn.ops import dropout
+    from evergraph.kernels.ops import dropout
 
     x, graph = given(features(20), kind), GRAPHS["random"]
     encoder, plain = make_encoder(name, drop=0.5), make_encoder(name, drop=0.0)

@@ -5,8 +5,9 @@ import torch
 
 from evergraph.events import Epoch, TaskDone
 from evergraph.methods import METHODS, TrainConfig, make_method
-from evergraph.nn import ModelConfig, repeat
-from evergraph.nn.repeat import Repeated
+from evergraph.nn import ModelConfig
+from evergraph.nn import cuda_graphs as repeat
+from evergraph.nn.cuda_graphs import Repeated
 from evergraph.stream import Protocol, TaskStream
 from evergraph.train import Learner, train
 

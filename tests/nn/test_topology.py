@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from evergraph.methods.twp import edge_scores
 from evergraph.nn import ModelConfig
 from evergraph.nn.model import build_model
-from evergraph.nn.topology import edge_scores
 from support import adjacency, seeded
 
 GRAPH = adjacency(5, [(0, 1), (1, 2), (2, 0), (3, 1)])  # node 4 has no edge

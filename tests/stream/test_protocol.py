@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from evergraph.errors import InputError
 from evergraph.stream import Graph, Protocol, protocol_for
-from evergraph.stream.protocol import DSLR_PROTOCOLS
-from evergraph.stream.splits import choose_classes
+from evergraph.stream.protocol import DSLR_PROTOCOLS, choose_classes
 from evergraph.validation import parse
 
 AMAZON = (0.3, 0.75, 0.65, 0.3, 0.9, 0.3, 0.4, 0.75)

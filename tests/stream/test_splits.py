@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from evergraph.errors import InputError
 from evergraph.rng import make_generator
 from evergraph.stream import Graph, Protocol, TaskStream, protocol_for
-from evergraph.stream.splits import Split, choose_classes, split_nodes
+from evergraph.stream.protocol import Split, choose_classes, split_nodes
 
 
 def graph_of(sizes, names=None) -> Graph:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from evergraph.closed_form.smoothing import Smoothing
-from evergraph.nn.products import SparseMatrix
+from evergraph.kernels.ops import SparseMatrix
 from evergraph.stream.adjacency import Adjacency
 
 #: Times that beliefs are exchanged.

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from evergraph.closed_form.smoothing import Smoothing, smoothing
 from evergraph.errors import InputError
-from evergraph.nn.products import project
+from evergraph.kernels.ops import project
 from evergraph.rng import make_generator
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.features import Features, row_lengths, take_columns
+from evergraph.stream.graph import Features, row_lengths, take_columns
 from evergraph.validation import Config
 
 #: Most numbers of a block of columns, over all nodes.

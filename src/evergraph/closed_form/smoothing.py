@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from evergraph.nn.products import SparseMatrix
+from evergraph.kernels.ops import SparseMatrix
 from evergraph.stream.adjacency import Adjacency
 
 Normalisation = Literal["symmetric", "mean"]

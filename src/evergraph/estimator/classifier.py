@@ -18,7 +18,7 @@ from evergraph.estimator.folder import StateFolder
 from evergraph.estimator.inputs import read_ids, read_labels
 from evergraph.estimator.state import State
 from evergraph.estimator.step import OnEvent, advance
-from evergraph.experiments.environment import pick_device
+from evergraph.nn.device import pick_device
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

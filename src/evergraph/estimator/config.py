@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic import Field
 
+from evergraph.config import Variant, resolve, settable_keys
 from evergraph.errors import InputError, unknown_name
-from evergraph.experiments.config import Variant, resolve, settable_keys
-from evergraph.experiments.presets import PRESETS
 from evergraph.methods import TrainConfig, method_class
 from evergraph.nn import ModelConfig
+from evergraph.presets import PRESETS
 from evergraph.stream import Protocol
 from evergraph.train import check_backbone
 from evergraph.validation import Config, parse

@@ -31,7 +31,7 @@ from evergraph.estimator.generations import (
 from evergraph.estimator.lock import locked
 from evergraph.estimator.pending import Pending
 from evergraph.estimator.state import State
-from evergraph.experiments.files import (
+from evergraph.files import (
     make_folder,
     read_regular,
     write_atomic,

@@ -17,7 +17,7 @@ from evergraph.errors import InputError
 from evergraph.estimator.config import SCHEMA_VERSION
 from evergraph.estimator.restoring import restore_state
 from evergraph.estimator.state import FILES, State
-from evergraph.experiments.files import read_regular, sync_folder, unwritable, write_synced
+from evergraph.files import read_regular, sync_folder, unwritable, write_synced
 from evergraph.validation import Config, parse
 
 MANIFEST = "manifest.json"

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from evergraph.errors import InputError
 from evergraph.stream import Adjacency, Features, SparseRows
-from evergraph.stream.features import take_rows
+from evergraph.stream.graph import take_rows
 
 Id = str | int
 

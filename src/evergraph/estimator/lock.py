@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from evergraph.errors import InputError
-from evergraph.experiments.files import unwritable
+from evergraph.files import unwritable
 
 NAME = "lock"
 

@@ -8,8 +8,7 @@ from evergraph.errors import InputError
 from evergraph.estimator.change import Change
 from evergraph.estimator.config import SCHEMA_VERSION
 from evergraph.estimator.generations import sha256
-from evergraph.experiments.checkpoint import pack, unpack
-from evergraph.experiments.files import read_regular, sync_folder, unwritable, write_atomic
+from evergraph.files import pack, read_regular, sync_folder, unpack, unwritable, write_atomic
 
 
 class Pending:

@@ -17,7 +17,8 @@ from evergraph.estimator.evaluator import Evaluator
 from evergraph.estimator.growing import Edits, GrowingGraph
 from evergraph.estimator.inputs import unique_ids
 from evergraph.estimator.state import Entry, State
-from evergraph.experiments.checkpoint import restore_learner, unpack
+from evergraph.files import unpack
+from evergraph.lab.checkpoint import restore_learner
 from evergraph.methods import make_method
 from evergraph.stream import Adjacency, LabelledNodes
 from evergraph.train import Learner

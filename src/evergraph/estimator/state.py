@@ -14,15 +14,10 @@ from evergraph.errors import InputError
 from evergraph.estimator.config import EstimatorConfig
 from evergraph.estimator.evaluator import Evaluator
 from evergraph.estimator.growing import Edits, GrowingGraph, Id, features_state
-from evergraph.experiments.checkpoint import (
-    learner_state,
-    pack,
-    restore_learner,
-    to_device,
-)
-from evergraph.experiments.environment import denormals_flushed
+from evergraph.files import pack, to_device
+from evergraph.lab.checkpoint import learner_state, restore_learner
 from evergraph.methods import TaskContext, make_method
-from evergraph.nn.footprint import Plan
+from evergraph.nn.device import Plan, denormals_flushed
 from evergraph.stream import Adjacency, GraphView, LabelledNodes
 from evergraph.train import Learner, make_context
 from evergraph.validation import Config

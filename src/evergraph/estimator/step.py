@@ -14,8 +14,8 @@ from evergraph.estimator.evaluator import draw_share, join
 from evergraph.estimator.growing import Edits, Id
 from evergraph.estimator.state import Entry, State, copy_learner
 from evergraph.events import Event, TaskStarted
-from evergraph.experiments.environment import denormals_flushed
-from evergraph.experiments.protocols import NEEDED_VALIDATION
+from evergraph.nn.device import denormals_flushed
+from evergraph.protocols import NEEDED_VALIDATION
 from evergraph.rng import make_generator
 from evergraph.stream import GraphView, LabelledNodes
 from evergraph.train import Learner, check_needs, learn_task, make_context, plan_size

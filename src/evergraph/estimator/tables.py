@@ -17,7 +17,7 @@ import numpy as np
 from evergraph.errors import InputError
 from evergraph.estimator.growing import Id
 from evergraph.estimator.inputs import MAX_ID_LENGTH
-from evergraph.experiments.files import read_regular, write_atomic
+from evergraph.files import read_regular, write_atomic
 
 #: A wider table is a mistake, or an attempt to exhaust the memory by a long header.
 MAX_COLUMNS = 20_000

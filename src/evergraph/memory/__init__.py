@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from evergraph.errors import unknown_name
-from evergraph.memory.buffer import ReplayBuffer, class_budgets
+from evergraph.memory.buffer import ReplayBuffer, SelectionPool, Selector, class_budgets
 from evergraph.memory.coverage import CoverageDiversity, coverage_diversity
 from evergraph.memory.importance import Importance
 from evergraph.memory.influence import InfluenceMaximization
 from evergraph.memory.kmeans import KMeansCenters
-from evergraph.memory.selection import SelectionPool, Selector
 from evergraph.memory.simple import CoverageMaximization, MeanFeature, Random
 
 

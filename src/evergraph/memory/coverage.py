@@ -8,14 +8,14 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from evergraph.memory.distances import (
+from evergraph.kernels.distances import (
     count_within,
     distance_blocks,
     fits_one_block,
     mean_pairwise_distance,
     neighbor_counts,
 )
-from evergraph.memory.selection import SelectionPool
+from evergraph.memory.buffer import SelectionPool
 
 #: Two balls that share a node have centres less than two radii apart; rounding of distances
 #: adds far less than one per cent, and what underflows less than :data:`TINY`.

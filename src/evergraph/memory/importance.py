@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from evergraph.memory.selection import SelectionPool
+from evergraph.memory.buffer import SelectionPool
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from evergraph.errors import InputError
-from evergraph.memory.distances import BLOCK_ENTRIES
-from evergraph.memory.selection import SelectionPool
+from evergraph.kernels.distances import BLOCK_ENTRIES
+from evergraph.memory.buffer import SelectionPool
 
 DAMPING = 0.01
 #: Parameters of the head up to which the whole Hessian is made: 1 GB in double precision.

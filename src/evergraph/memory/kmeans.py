@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from evergraph.memory.distances import distance_blocks
-from evergraph.memory.selection import SelectionPool
+from evergraph.kernels.distances import distance_blocks
+from evergraph.memory.buffer import SelectionPool
 
 
 @dataclass(frozen=True)

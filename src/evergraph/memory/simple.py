@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from evergraph.memory.distances import count_within
-from evergraph.memory.selection import SelectionPool
-from evergraph.stream.features import SparseRows, take_rows
+from evergraph.kernels.distances import count_within
+from evergraph.memory.buffer import SelectionPool
+from evergraph.stream.graph import SparseRows, take_rows
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from evergraph.events import Epoch
-from evergraph.nn.field import Fields, Graphs
 from evergraph.nn.model import ModelConfig, NodeClassifier, Output, build_model
+from evergraph.nn.receptive_field import Fields, Graphs
 from evergraph.nn.sampling import Block, sample_block
 from evergraph.rng import make_generator
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.features import take_rows
+from evergraph.stream.graph import take_rows
 from evergraph.stream.tasks import GraphView, LabelledNodes
 from evergraph.validation import Config
 

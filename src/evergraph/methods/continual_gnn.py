@@ -31,13 +31,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from evergraph.kernels.ops import Ends, collect, spread
+from evergraph.methods.anchors import Parameters, quadratic_penalty, snapshot
 from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
-from evergraph.methods.penalties import Parameters, quadratic_penalty, snapshot
 from evergraph.methods.replay import BufferBase, BufferConfig
-from evergraph.nn.ops import Ends, collect, spread
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.features import prefix_rows, take_rows
+from evergraph.stream.graph import prefix_rows, take_rows
 from evergraph.stream.tasks import LabelledNodes
 
 

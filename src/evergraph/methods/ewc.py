@@ -23,14 +23,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from evergraph.methods.anchors import (
+    Parameters,
     WeightedAnchors,
     WeightedConfig,
     evaluated_parts,
     gradients,
     prepared,
+    zeros_like,
 )
 from evergraph.methods.context import TaskContext
-from evergraph.methods.penalties import Parameters, zeros_like
 
 
 class EWCConfig(WeightedConfig):

@@ -25,7 +25,7 @@ from torch import Tensor
 from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import BufferBase, BufferConfig
-from evergraph.nn.repeat import Repeated
+from evergraph.nn.cuda_graphs import Repeated
 from evergraph.stream.tasks import LabelledNodes
 
 RIDGE = 1e-3

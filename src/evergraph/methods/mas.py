@@ -19,14 +19,16 @@ from torch import Tensor
 
 from evergraph.methods.anchors import (
     Anchor,
+    Parameters,
     WeightedAnchors,
     WeightedConfig,
+    add_importance,
     evaluated_parts,
     gradients,
     prepared,
+    zeros_like,
 )
 from evergraph.methods.context import TaskContext
-from evergraph.methods.penalties import Parameters, add_importance, zeros_like
 
 
 class MASConfig(WeightedConfig):

@@ -29,7 +29,7 @@ from evergraph.errors import InputError
 from evergraph.events import Epoch
 from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
-from evergraph.methods.distillation import stored_logits_loss
+from evergraph.methods.lwf import stored_logits_loss
 from evergraph.methods.rclg_controller import Controller, Proposal, Reinforce
 from evergraph.methods.replay import BufferBase, BufferConfig
 from evergraph.nn.model import NodeClassifier

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
-from evergraph.methods.penalties import bytes_of
+from evergraph.methods.anchors import bytes_of
 
 UNITS = 100
 SCORE_BOUND = 2.5  # logits are 2.5 · tanh(o / 2)

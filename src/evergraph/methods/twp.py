@@ -24,12 +24,23 @@ from typing import ClassVar
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional
 
-from evergraph.methods.anchors import AnchoredMethod, evaluated_parts, gradients, prepared
+from evergraph.kernels.ops import Ends, project, spread
+from evergraph.methods.anchors import (
+    AnchoredMethod,
+    Parameters,
+    evaluated_parts,
+    gradients,
+    prepared,
+    zeros_like,
+)
 from evergraph.methods.base import MethodConfig, SearchSpace
 from evergraph.methods.context import TaskContext
-from evergraph.methods.penalties import Parameters, zeros_like
-from evergraph.nn.topology import edge_scores
+from evergraph.nn.model import NodeClassifier
+from evergraph.nn.propagation import PropagationStack
+from evergraph.stream.adjacency import Adjacency
+from evergraph.stream.graph import Features
 
 
 class TWPConfig(MethodConfig):
@@ -100,3 +111,24 @@ def gradient_norm(loss: Tensor, model: nn.Module) -> Tensor:
     """Computes the L1 norm of a loss's gradient, itself differentiable."""
     grads = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
     return torch.stack([grad.abs().sum() for grad in grads]).sum()
+
+
+def edge_scores(model: NodeClassifier, x: Features, graph: Adjacency) -> list[Tensor]:
+    r"""Computes :math:`e_{ij} = (W h_i)^\top \tanh(W h_j)` of every edge, ``[E]`` per layer.
+
+    :math:`j` is the source and :math:`i` the target; :math:`h` is what the layer reads, without
+    dropout, and :math:`W` what it multiplies neighbours by. Memory grows with edges × channels.
+    """
+    encoder = model.encoder
+    assert isinstance(encoder, PropagationStack)
+    sources, targets = Ends.sources(graph), Ends.targets(graph)
+    scores, h = [], x
+    for depth, layer in enumerate(encoder.layers):
+        if depth > 0:
+            assert isinstance(h, Tensor)
+            h = functional.relu(h)
+        assert isinstance(layer.weight, Tensor)
+        wh = project(h, layer.weight)
+        scores.append((spread(wh, targets) * spread(torch.tanh(wh), sources)).sum(dim=1))
+        h = layer(h, graph)
+    return scores

@@ -8,13 +8,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from evergraph.nn.attention import AttentionPath, LayerWeights, attend, attend_plain
-from evergraph.nn.field import Graphs
-from evergraph.nn.initial import glorot_bound
-from evergraph.nn.kernels import has_kernels
-from evergraph.nn.ops import Activation, dropout, relu_dropout
+from evergraph.kernels import has_kernels
+from evergraph.kernels.attention import AttentionPath, LayerWeights, attend, attend_plain
+from evergraph.kernels.ops import Activation, dropout, relu_dropout
+from evergraph.nn.receptive_field import Graphs
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.features import Features
+from evergraph.stream.graph import Features
 
 
 class GATLayer(nn.Module):
@@ -153,3 +152,8 @@ class GAT(nn.Module):
             attention += [alpha] if alpha is not None else []
         assert isinstance(h, Tensor)
         return h, attention
+
+
+def glorot_bound(fan_in: int, fan_out: int) -> float:
+    """Returns the end of the interval that Glorot's uniform initialisation draws from."""
+    return float((6 / (fan_in + fan_out)) ** 0.5)

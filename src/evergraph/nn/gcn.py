@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from evergraph.nn.products import project
+from evergraph.kernels.ops import project
 from evergraph.nn.propagation import PropagationStack, glorot, propagate, symmetric_operator
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.features import Features
+from evergraph.stream.graph import Features
 
 
 class GCNLayer(nn.Module):

@@ -10,13 +10,13 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from evergraph.nn.attention import AttentionPath
-from evergraph.nn.field import Graphs
+from evergraph.kernels.attention import AttentionPath
+from evergraph.kernels.ops import relu_dropout
 from evergraph.nn.gat import GAT
 from evergraph.nn.gcn import GCN
-from evergraph.nn.ops import relu_dropout
+from evergraph.nn.receptive_field import Graphs
 from evergraph.nn.sage import SAGE
-from evergraph.stream.features import Features
+from evergraph.stream.graph import Features
 from evergraph.validation import Config
 
 HeadInit = Literal["uniform", "default"]

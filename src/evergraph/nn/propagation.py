@@ -14,13 +14,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from evergraph.nn.attention import AttentionPath
-from evergraph.nn.field import Graphs
-from evergraph.nn.initial import glorot_bound
-from evergraph.nn.ops import dropout, relu_dropout
-from evergraph.nn.products import SparseMatrix, multiply
+from evergraph.kernels.attention import AttentionPath
+from evergraph.kernels.ops import SparseMatrix, dropout, multiply, relu_dropout
+from evergraph.nn.gat import glorot_bound
+from evergraph.nn.receptive_field import Graphs
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.features import Features
+from evergraph.stream.graph import Features
 
 
 @dataclass(frozen=True)

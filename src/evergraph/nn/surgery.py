@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from evergraph.nn.gat import GAT
-from evergraph.nn.initial import glorot_bound
+from evergraph.nn.gat import GAT, glorot_bound
 from evergraph.nn.model import NodeClassifier
 
 

@@ -11,10 +11,8 @@ from torch import Tensor
 from evergraph.errors import InputError
 from evergraph.rng import make_generator
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.features import Features, leanest, normalise_rows, prefix_rows, take_rows
-from evergraph.stream.graph import Graph
-from evergraph.stream.protocol import Protocol
-from evergraph.stream.splits import choose_classes, split_nodes
+from evergraph.stream.graph import Features, Graph, leanest, normalise_rows, prefix_rows, take_rows
+from evergraph.stream.protocol import Protocol, choose_classes, split_nodes
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,21 @@
 """Structure learning: link predictor, candidates, refinement of the buffer's neighbourhood."""
 
-from evergraph.structure.candidates import nearest_nodes
-from evergraph.structure.config import StructureConfig
-from evergraph.structure.link_loss import link_loss, link_scores, pair_pattern
 from evergraph.structure.link_predictor import (
     LinkRandomness,
     Sampling,
+    StructureConfig,
+    link_loss,
+    link_scores,
+    pair_pattern,
     sample_non_edges,
     train_link_predictor,
 )
-from evergraph.structure.refinement import Refinement, refine, unique_pairs
+from evergraph.structure.refinement import (
+    Refinement,
+    nearest_nodes,
+    refine,
+    unique_pairs,
+)
 
 __all__ = [
     "LinkRandomness",

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from evergraph.errors import InputError
 from evergraph.stream import Graph, SparseRows
-from evergraph.stream.datasets.plain import read_plain, write_plain
+from evergraph.stream.datasets.npz import read_plain, write_plain
 
 GOOD = {
     "x_data": np.array([1, 2, 3, 0.5], dtype=np.float32),

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from evergraph.stream.datasets import download
-from evergraph.stream.datasets.npz import Array, read_arrays
-from evergraph.stream.datasets.plain import (
+from evergraph.stream.datasets.npz import (
+    Array,
     build_graph,
     check_csr,
+    read_arrays,
     read_plain,
     sparse_features,
 )

@@ -13,8 +13,7 @@ import numpy as np
 
 from evergraph.errors import InputError
 from evergraph.stream.datasets import download
-from evergraph.stream.datasets.npz import Array
-from evergraph.stream.datasets.plain import build_graph, dense_features
+from evergraph.stream.datasets.npz import Array, build_graph, dense_features
 from evergraph.stream.graph import Graph
 
 NAME = "ogbn-arxiv"

@@ -8,8 +8,7 @@ import numpy as np
 
 from evergraph.errors import InputError
 from evergraph.stream.datasets import download
-from evergraph.stream.datasets.npz import read_arrays
-from evergraph.stream.datasets.plain import build_graph, check_kind, dense_features
+from evergraph.stream.datasets.npz import build_graph, check_kind, dense_features, read_arrays
 from evergraph.stream.graph import Graph
 
 NAME = "reddit"

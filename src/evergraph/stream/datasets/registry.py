@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,7 @@ from evergraph.errors import InputError, unknown_name
 from evergraph.stream.datasets.amazon import load_amazon
 from evergraph.stream.datasets.arxiv import load_arxiv
 from evergraph.stream.datasets.download import data_folder
-from evergraph.stream.datasets.embedded import load_embedded
-from evergraph.stream.datasets.plain import read_plain
+from evergraph.stream.datasets.npz import read_plain
 from evergraph.stream.datasets.reddit import load_reddit
 from evergraph.stream.datasets.synthetic import SyntheticConfig, generate
 from evergraph.stream.graph import Graph
@@ -134,3 +134,14 @@ def load_graph(
     if name.endswith(".npz") or "/" in name or "\\" in name or path.is_file():
         return read_plain(path)
     raise unknown_name("dataset", name, DATASETS)
+
+
+EMBEDDED = ("cora", "citeseer")
+
+
+def load_embedded(name: str) -> Graph:
+    """Reads one of the embedded graphs."""
+    assert name in EMBEDDED
+    resource = resources.files("evergraph.stream.datasets") / "data" / f"{name}.npz"
+    with resources.as_file(resource) as path:
+        return read_plain(path, name)

@@ -1,0 +1,166 @@
+"""Attention: every node adds up its neighbours' rows, weighted by a softmax over its edges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from evergraph.kernels import kernels
+from evergraph.kernels.ops import (
+    Activation,
+    Ends,
+    call,
+    collect,
+    edge_softmax,
+    input_gradient,
+    project,
+    spread,
+    weight_gradient,
+)
+from evergraph.stream.adjacency import Adjacency
+from evergraph.stream.graph import Features
+
+SLOPE = 0.2
+AttentionPath = Literal["auto", "plain", "fused"]
+#: Rows of a layer above this many bytes are let go as soon as the backward pass can do without
+#: them: projected rows are computed anew, and so is the rest if a second pass comes.
+KEPT_BYTES = 64_000_000
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """The parameters of one attention layer."""
+
+    weight: Tensor  # [d, H * C]
+    att_src: Tensor  # [H, C] scores a node as a neighbour
+    att_dst: Tensor  # [H, C] scores a node as the one that looks
+    bias: Tensor  # [H, C]
+
+
+def attend(
+    x: Features, weights: LayerWeights, graph: Adjacency, activation: Activation | None = None
+) -> Tensor:
+    r"""Computes :math:`h_i = \sum_j \alpha_{ij} W x_j + b` with nothing of edge size stored.
+
+    :math:`\alpha_{ij}` is the softmax over ``j`` of the leaky ReLU of
+    ``att_src · W x_j + att_dst · W x_i``. The backward pass computes it anew (decision 0012).
+    It can be differentiated once; asked for a second derivative it raises.
+    :func:`attend_plain` is the same by definition.
+
+    Args:
+        x: Rows of all sources, ``[s, d]``; as many as nodes unless the graph is a part.
+        weights: The layer's parameters.
+        graph: The graph.
+        activation: ReLU and dropout, applied to ``h``.
+
+    Returns:
+        ``[n, H * C]``.
+    """
+    tensors = (weights.weight, weights.att_src, weights.att_dst, weights.bias)
+    dense = x if isinstance(x, Tensor) else None
+    return call(_Attend, dense, *tensors, x, graph, activation).flatten(1)
+
+
+def attend_plain(x: Features, weights: LayerWeights, graph: Adjacency) -> tuple[Tensor, Tensor]:
+    """Does what :func:`attend` does edge by edge, and returns the attention ``[E, H]`` too.
+
+    Differentiable any number of times; memory grows with ``E × H × C``.
+    """
+    heads, channels = weights.bias.shape
+    wx = project(x, weights.weight).view(-1, heads, channels)
+    sources, targets = Ends.sources(graph), Ends.targets(graph)
+    from_source, at_target = ((wx * att).sum(dim=-1) for att in (weights.att_src, weights.att_dst))
+    if graph.own is not None:
+        at_target = at_target.index_select(0, graph.own)
+    scores = spread(from_source, sources) + spread(at_target, targets)
+    alpha = edge_softmax(functional.leaky_relu(scores, SLOPE), targets)
+    messages = spread(wx.flatten(1), sources).view(-1, heads, channels)
+    summed = collect((messages * alpha[:, :, None]).flatten(1), targets)
+    return summed + weights.bias.flatten(), alpha
+
+
+class _Attend(torch.autograd.Function):
+    """The fused layer, forward and backward; shapes ``[n, H, C]``."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        dense: Tensor | None,
+        weight: Tensor,
+        att_src: Tensor,
+        att_dst: Tensor,
+        bias: Tensor,
+        x: Features,
+        graph: Adjacency,
+        activation: Activation | None,
+    ) -> Tensor:
+        layer = _Layer(x, (weight, att_src, att_dst, bias), graph, activation)
+        wx, out, ctx.positive, share, scores = layer.run()
+        ctx.save_for_backward(dense, weight, att_src, att_dst, bias, share, *scores)
+        ctx.lean = wx.numel() * wx.element_size() > KEPT_BYTES
+        ctx.wx = None if ctx.lean else wx
+        ctx.shown = out.detach()
+        ctx.sparse = None if isinstance(x, Tensor) else x
+        ctx.graph, ctx.activation = graph, activation
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # only while the gradient itself is being recorded
+            raise RuntimeError("attend cannot be differentiated twice: take the plain path")
+        dense, *weights, share, from_source, at_target, lse = ctx.saved_tensors
+        weight, att_src, att_dst, bias = weights
+        x = dense if ctx.sparse is None else ctx.sparse
+        layer = _Layer(x, (weight, att_src, att_dst, bias), ctx.graph, ctx.activation)
+        if ctx.shown is None:  # let go by an earlier backward pass
+            _, ctx.shown, ctx.positive, *_ = layer.run()
+        passes, graph = kernels("attend", share.device), ctx.graph
+        grad, undo = grads[0], 1.0
+        if ctx.activation is not None:
+            grad, undo = ctx.activation.backward(grad, ctx.shown), 1 / ctx.activation.scale
+        delta, grad_target, grad_bias = passes.backward_targets(
+            graph.pattern, grad, (ctx.shown, undo), (ctx.positive, share), bias, SLOPE
+        )
+        if ctx.lean:
+            ctx.shown = ctx.positive = None
+        wx = layer.project() if ctx.wx is None else ctx.wx
+        if graph.own is not None:  # nodes are some of the sources
+            elsewhere = grad_target.new_zeros(wx.shape[:2])
+            grad_target = elsewhere.index_copy_(0, graph.own, grad_target)
+        saved = (from_source, at_target, lse, delta, grad_target)
+        grad_wx, grad_src, grad_dst = passes.backward_sources(
+            graph.transpose, grad, (wx, att_src, att_dst), saved, SLOPE
+        )
+        del wx, grad
+        flat = grad_wx.flatten(1)
+        grad_x = input_gradient(flat, weight) if ctx.needs_input_grad[0] else None
+        grad_weight = weight_gradient(x, flat)
+        return grad_x, grad_weight, grad_src, grad_dst, grad_bias, None, None, None
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """What determines a layer's output, so that it can be computed again."""
+
+    x: Features
+    weights: tuple[Tensor, Tensor, Tensor, Tensor]
+    graph: Adjacency
+    activation: Activation | None
+
+    def project(self) -> Tensor:
+        weight, *_, bias = self.weights
+        return project(self.x, weight).view(-1, *bias.shape)
+
+    def run(self) -> tuple[Tensor, Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
+        """Returns projected rows, output, its part from scores above zero, share and scores."""
+        wx = self.project()
+        out, positive, share, scores = kernels("attend", wx.device).forward(
+            self.graph.pattern, wx, *self.weights[1:], SLOPE, self.graph.own
+        )
+        if self.activation is not None:
+            out = self.activation.apply_(out)
+        return wx, out, positive, share, scores

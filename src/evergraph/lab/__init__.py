@@ -1,0 +1,1 @@
+"""The lab: runs, grids, tuning, the paper and its verdicts, the report, the command."""

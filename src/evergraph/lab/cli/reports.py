@@ -1,0 +1,37 @@
+"""``evergraph report``: a folder of runs as a page to look at, and as figures for a paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from evergraph.lab.cli.progress import make_console
+from evergraph.lab.page import page_data, write_page
+from evergraph.lab.report.collect import collect
+from evergraph.lab.report.paper_figures import check_formats, write_figures
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="A run, a grid, or a folder of runs.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The page. [DIR/report.html]")
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="Folder for figures, drawn by matplotlib.")
+    ] = None,
+    formats: Annotated[
+        list[str] | None, typer.Option("--format", help="pdf, png or svg; repeat. [pdf]")
+    ] = None,
+) -> None:
+    """Show runs as one self-contained HTML page, and as figures for a paper."""
+    wanted = check_formats(formats, figures)
+    data = page_data(collect(folder))
+    page = output or folder / "report.html"
+    write_page(data, page)
+    console = make_console()
+    console.print(f"{data['num_runs']} runs · {page}", markup=False, soft_wrap=True)
+    if figures is not None:
+        for path in write_figures(data, figures, wanted):
+            console.print(str(path), markup=False, soft_wrap=True)

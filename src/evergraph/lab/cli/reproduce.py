@@ -1,0 +1,230 @@
+"""``evergraph experiments`` and ``evergraph reproduce``: every claim of the paper as a command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from evergraph.config import check_shared, parse_settings
+from evergraph.errors import InputError
+from evergraph.files import make_folder
+from evergraph.lab.cli import options
+from evergraph.lab.cli.engines import (
+    GridOptions,
+    check_counts,
+    check_finished,
+    check_output,
+    run_cells,
+)
+from evergraph.lab.cli.progress import make_console
+from evergraph.lab.jobs import make_cells
+from evergraph.lab.paper.catalog import EXPERIMENTS, find_experiments
+from evergraph.lab.paper.outcome import make_outcome
+from evergraph.lab.paper.projection import first_task_plane
+from evergraph.lab.paper.reproduce import (
+    Part,
+    Request,
+    has_settings,
+    measure,
+    missing_rows,
+    needed_runs,
+    plan,
+)
+from evergraph.lab.report.experiment_figures import new_figure
+from evergraph.lab.report.outcomes import outcome_sheets
+from evergraph.lab.report.reproduction import overview, publish, write_experiment
+from evergraph.lab.run_cache import RunPool
+from evergraph.lab.tables import Sheet
+from evergraph.methods import METHODS
+from evergraph.nn.device import pick_device
+
+
+def experiments(as_json: options.JsonOption = False) -> None:
+    """List the experiments of the paper."""
+    entries = [
+        {"id": e.id, "title": e.title, "paper": e.source, "datasets": list(e.datasets)}
+        for e in EXPERIMENTS.values()
+    ]
+    if as_json:
+        print(json.dumps(entries, indent=2))
+        return
+    rows = [[str(e["id"]), str(e["paper"]), str(e["title"])] for e in entries]
+    columns = ["experiment", "in the paper", "what it shows"]
+    make_console().print(Sheet("Experiments", columns, rows, prose=tuple(columns)).rich())
+
+
+def reproduce(
+    output: Annotated[Path, typer.Option(help="Folder of runs and outcomes.")],
+    experiment: Annotated[str | None, typer.Argument(help="An experiment's id, or all.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Cora, two seeds, few epochs: to see that it works.")
+    ] = False,
+    dataset: Annotated[list[str] | None, typer.Option(help="Repeat for more.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="How many seeds. [10, or 2 with --quick]")
+    ] = None,
+    first_seed: Annotated[int, typer.Option(help="Where the seeds begin.")] = 0,
+    jobs: options.JobsOption = None,
+    merge: options.MergeOption = None,
+    sets: options.SetOption = None,
+    device: options.DeviceOption = "auto",
+    data_root: options.DataRootOption = None,
+    engine: options.EngineOption = "local",
+    address: options.AddressOption = None,
+    gpus: options.GpusOption = 0.0,
+    track: options.TrackOption = None,
+    as_printed: Annotated[
+        bool,
+        typer.Option("--as-printed", help="The paper's settings to the letter instead of ours."),
+    ] = False,
+    times: Annotated[
+        bool,
+        typer.Option(
+            "--times/--no-times", help="Show times, or leave out those of runs that ran together."
+        ),
+    ] = True,
+    plan_only: Annotated[
+        bool, typer.Option("--plan", help="Say how many runs are needed, and run none.")
+    ] = False,
+    document_to: Annotated[
+        Path | None,
+        typer.Option("--document", help="Write everything found in --output to this file."),
+    ] = None,
+    beside: Annotated[
+        Path | None,
+        typer.Option(help="Folder of an --as-printed reproduction, for a column of the document."),
+    ] = None,
+    again: Annotated[
+        Path | None,
+        typer.Option(help="Folder of a --first-seed reproduction, for a column of the document."),
+    ] = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Reproduce a table or figure of the paper; runs are shared between experiments."""
+    check_counts(seeds=seeds)
+    check_output(output)
+    if experiment is None and document_to is None:
+        raise InputError(
+            "Expected an experiment or '--document' (got neither); name one that 'evergraph "
+            "experiments' lists, or all."
+        )
+    if first_seed < 0:
+        raise InputError(f"Expected '--first-seed' of at least 0 (got {first_seed}); raise it.")
+    for option, folder in (("--beside", beside), ("--again", again)):
+        if folder is not None and document_to is None:
+            raise InputError(
+                f"Expected '--document' with '{option}' (got '{folder}' alone); add "
+                "--document FILE."
+            )
+    if experiment is not None:
+        chosen = find_experiments(experiment)
+        if as_printed and not any(has_settings(one) for one in chosen):
+            raise InputError(
+                "Expected '--as-printed' with an experiment of the paper that trains and is not "
+                f"about time alone (got '{experiment}'); leave the option out."
+            )
+        grid = GridOptions(jobs, device, data_root, engine, address, gpus, track)
+        shared = parse_settings(sets or [])
+        check_shared(shared, list(METHODS))
+        names = tuple(dataset) if dataset else None
+        request = Request(
+            quick=quick,
+            datasets=names,
+            seeds=seeds,
+            shared=shared,
+            data_root=data_root,
+            as_printed=as_printed,
+            first_seed=first_seed,
+            times=times,
+        )
+        pick_device(device)
+        new_figure(1, 1)  # says now, not after the runs, if matplotlib is missing
+        parts = plan(chosen, request)
+        if plan_only:
+            _tell_plan(parts, RunPool(output))
+            return
+        failed = _run(parts, output, merge or [], grid)
+        outcomes = _conclude(parts, output, request)
+        _show(outcomes, as_json)
+        check_finished(failed)
+    if document_to is not None:
+        publish(output, document_to, beside, again)
+
+
+def _tell_plan(parts: Sequence[Part], pool: RunPool) -> None:
+    """Shows per experiment how many runs it needs, and how many no earlier one has brought."""
+    rows, seen = [], set(pool.folders)
+    for name in dict.fromkeys(part.experiment.id for part in parts):
+        mine = needed_runs(part for part in parts if part.experiment.id == name)
+        new = {config.hash for config in mine} - seen
+        seen |= new
+        rows.append([name, str(len(mine)), str(len(new))])
+    total = len(needed_runs(parts))
+    left = sum(int(row[2]) for row in rows)
+    rows.append(["together", str(total), str(left)])
+    make_console().print(Sheet("Runs", ["experiment", "runs", "still to run"], rows).rich())
+
+
+def _run(
+    parts: Sequence[Part], output: Path, merge: Sequence[Path], grid: GridOptions
+) -> list[str]:
+    """Runs what is neither here nor in the folders to merge."""
+    wanted = needed_runs(parts)
+    pool = RunPool(output)
+    pool.take(wanted, merge)
+    cells = make_cells([config for config in wanted if config.hash not in pool], output)
+    return run_cells(cells, grid) if cells else []
+
+
+def _conclude(parts: Sequence[Part], output: Path, request: Request) -> list[dict[str, Any]]:
+    """Judges every experiment and writes its files."""
+    make_folder(output)
+    pool = RunPool(output)
+    outcomes = []
+    for name in dict.fromkeys(part.experiment.id for part in parts):
+        mine = [part for part in parts if part.experiment.id == name]
+        tables = [measure(part, pool, request) for part in mine]
+        missing = {part.facts.dataset: missing_rows(part, pool) for part in mine}
+        outcome = make_outcome(
+            mine[0].experiment,
+            tables,
+            quick=request.quick,
+            as_printed=request.as_printed,
+            missing=missing,
+        )
+        plane = None
+        if outcome["figure"]["kind"] == "embedding":
+            plane, note = _plane(mine, pool)
+            outcome["notes"].append(note)
+        outcomes.append(write_experiment(outcome, output / name, plane))
+    return outcomes
+
+
+def _plane(parts: Sequence[Part], pool: RunPool) -> tuple[dict[str, Any] | None, str]:
+    """Lays out the first task of the first runs that still have their checkpoints."""
+    for part in parts:
+        for seed in sorted({seed for _, seed in part.configs}):
+            hashes = {row.name: part.configs[row.name, seed].hash for row in part.rows}
+            folders = {name: pool.folders[run] for name, run in hashes.items() if run in pool}
+            plane = first_task_plane(folders) if len(folders) == len(hashes) else None
+            if plane is not None:
+                return plane, f"The picture shows {part.facts.dataset}, seed {seed}."
+    return None, "No picture: no finished run has its checkpoint; reproduce into an empty folder."
+
+
+def _show(outcomes: Sequence[dict[str, Any]], as_json: bool) -> None:
+    """Prints one experiment in full, many as an overview."""
+    if as_json:
+        print(json.dumps(list(outcomes), indent=2))
+        return
+    console = make_console()
+    if len(outcomes) > 1:
+        console.print(overview(outcomes).rich())
+        return
+    for outcome in outcomes:
+        for sheet in outcome_sheets(outcome):
+            console.print(sheet.rich())

@@ -1,0 +1,265 @@
+"""``evergraph learn``, ``predict`` and ``inspect``: the estimator for files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from evergraph.config import parse_settings
+from evergraph.errors import InputError
+from evergraph.estimator.change import Change, make_change
+from evergraph.estimator.diagnosis import diagnose
+from evergraph.estimator.folder import StateFolder
+from evergraph.estimator.growing import Id
+from evergraph.estimator.state import State
+from evergraph.estimator.tables import Table, read_table, write_table
+from evergraph.estimator.transaction import learn_into, resume
+from evergraph.lab.cli import options
+from evergraph.lab.cli.progress import ChangeProgress, make_console
+from evergraph.lab.tables import Sheet
+from evergraph.nn.device import pick_device
+
+StateArgument = Annotated[Path, typer.Argument(help="Folder of an estimator's state.")]
+GenerationOption = Annotated[
+    int | None, typer.Option(help="An earlier generation instead of the current one.")
+]
+
+
+def learn(
+    state: Annotated[Path, typer.Argument(help="Folder of the state; created if need be.")],
+    nodes: Annotated[Path | None, typer.Option(help="New nodes: id, features, label?")] = None,
+    edges: Annotated[Path | None, typer.Option(help="New edges: source, target.")] = None,
+    labels: Annotated[Path | None, typer.Option(help="Labels of any nodes: id, label.")] = None,
+    update: Annotated[Path | None, typer.Option(help="Changed features: id, features.")] = None,
+    remove_nodes: Annotated[Path | None, typer.Option(help="Nodes to remove: id.")] = None,
+    remove_edges: Annotated[
+        Path | None, typer.Option(help="Edges to remove: source, target.")
+    ] = None,
+    method: Annotated[str | None, typer.Option(help="Method of a new state.")] = None,
+    buffer_size: Annotated[int | None, typer.Option(help="The most nodes kept.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Source of all randomness.")] = None,
+    validation_fraction: Annotated[
+        float | None, typer.Option(help="Share of new labels that only judges.")
+    ] = None,
+    sets: options.SetOption = None,
+    device: options.DeviceOption = "auto",
+    as_json: options.JsonOption = False,
+) -> None:
+    """Take new nodes, edges and labels into a state, and learn from them."""
+    given = {
+        "method": method,
+        "buffer_size": buffer_size,
+        "seed": seed,
+        "validation_fraction": validation_fraction,
+        "settings": parse_settings(sets) if sets else None,
+    }
+    given = {key: value for key, value in given.items() if value is not None}
+    named = {
+        "nodes": nodes,
+        "edges": edges,
+        "labels": labels,
+        "update": update,
+        "remove_nodes": remove_nodes,
+        "remove_edges": remove_edges,
+    }
+    if not any(named.values()):
+        raise InputError(
+            "Expected a file to learn from (got none); give --nodes, --edges, --labels, --update, "
+            "--remove-nodes or --remove-edges."
+        )
+    tables = {name: read_table(path) for name, path in named.items() if path is not None}
+    progress = ChangeProgress(make_console(stderr=True))
+    with progress.running():
+        following = learn_into(
+            state,
+            lambda present: read_change(tables, present),
+            given=given,
+            device=pick_device(device),
+            on_event=progress,
+        )
+    show(following, state, as_json)
+
+
+def predict(
+    state: StateArgument,
+    output: Annotated[Path, typer.Option("-o", "--output", help="A .csv or .parquet file.")],
+    ids: Annotated[Path | None, typer.Option(help="Ids to predict; all by default.")] = None,
+    generation: GenerationOption = None,
+    device: options.DeviceOption = "auto",
+) -> None:
+    """Write the class of every node, with its probability."""
+    present, _ = StateFolder(state).load(generation)
+    if not present.classes:
+        raise InputError(
+            f"Expected a state that has learned labels (got none in '{state}'); learn some first."
+        )
+    names = list(present.graph.ids)
+    if ids is not None:
+        names = like(present.graph.ids, read_table(ids).ids(unique=False))
+    rows = present.graph.find(names, "ids")
+    proba = present.logits(pick_device(device))[rows].double().softmax(dim=1)
+    best = proba.max(dim=1)
+    columns = {
+        "id": [str(name) for name in names],
+        "label": [str(present.classes[label]) for label in best.indices.tolist()],
+        "probability": best.values.tolist(),
+    }
+    write_table(output, columns)
+
+
+def inspect(
+    state: StateArgument,
+    generation: GenerationOption = None,
+    device: options.DeviceOption = "auto",
+    as_json: options.JsonOption = False,
+) -> None:
+    """Show classes, buffer, memory, held-out accuracy over time and warnings."""
+    present, number = StateFolder(state).load(generation)
+    about = {"generation": number, **diagnose(present, pick_device(device))}
+    history = [entry.model_dump() for entry in present.history]
+    if as_json:
+        print(json.dumps({**about, "history": history}, indent=2))
+        return
+    console = make_console()
+    for sheet in (_class_sheet(about), _history_sheet(history)):
+        console.print(sheet.rich())
+    buffer = about["buffer"]
+    console.print(
+        f"{about['method']} · generation {number} · {about['nodes']:,} nodes, {about['edges']:,} "
+        f"edges · buffer {buffer['nodes']}/{buffer['size']}, {about['memory_bytes']:,} bytes",
+        markup=False,
+    )
+    for warning in about["warnings"]:
+        console.print(f"warning: {warning}", markup=False)
+
+
+def resume_state(path: Path, device: str, as_json: bool) -> None:
+    """Finishes an interrupted change of a state."""
+    console = make_console(stderr=True)
+    progress = ChangeProgress(console)
+    with progress.running():
+        state, told = resume(path, device=pick_device(device), on_event=progress)
+    console.print(told, markup=False)
+    show(state, path, as_json)
+
+
+def show(state: State, path: Path, as_json: bool) -> None:
+    """Prints what the last change did."""
+    entry = state.history[-1].model_dump() if state.history else {}
+    if as_json:
+        print(json.dumps(entry, indent=2))
+        return
+    if not entry:
+        return
+    judged = entry["accuracy"]
+    accuracy = "no held-out nodes" if judged is None else f"{judged:.2f} % on held-out nodes"
+    new = ", ".join(entry["new_classes"])
+    make_console().print(
+        f"{path}: {entry['num_nodes']:,} nodes, {entry['num_edges']:,} edges, "
+        f"{len(state.classes)} classes{f' (new: {new})' if new else ''}; learned "
+        f"{entry['trained_on']:,} labels; {accuracy}",
+        markup=False,
+    )
+
+
+def read_change(tables: dict[str, Table], state: State) -> Change:
+    """Makes one change of all tables; features are put in the order of the first batch."""
+    parts: dict[str, Any] = {}
+    columns = state.columns
+    labels: dict[Any, Any] = {}
+    for name, prefix in (("nodes", ""), ("update", "updated_")):
+        if name in tables:
+            table = tables[name]
+            columns = _feature_names(table, columns)
+            ids = like(state.graph.ids, table.ids())
+            parts["ids" if not prefix else "updated"] = ids
+            parts[f"{prefix}x"] = table.numbers(columns)
+            if "label" in table.columns:
+                named = zip(ids, table.texts("label", gaps=True), strict=True)
+                labels |= {node: label for node, label in named if label is not None}
+    if "labels" in tables:
+        table = tables["labels"]
+        ids = like(state.graph.ids, table.ids())
+        labels |= dict(zip(ids, table.texts("label"), strict=True))
+    for name, field in (("edges", "edges"), ("remove_edges", "removed_edges")):
+        if name in tables:
+            ends = [tables[name].ids(side, unique=False) for side in ("source", "target")]
+            parts[field] = list(zip(*(like(state.graph.ids, end) for end in ends), strict=True))
+    if "remove_nodes" in tables:
+        parts["removed"] = like(state.graph.ids, tables["remove_nodes"].ids())
+    names = like(state.classes, list(labels.values()))
+    labels = dict(zip(labels, names, strict=True))
+    change = make_change("learn", columns=None, labels=labels, **parts)
+    return Change(**{**change.__dict__, "columns": columns})
+
+
+def like(known: Sequence[Id], names: Sequence[Any]) -> list[Id]:
+    """Reads names as whole numbers where those known are: files hold text alone."""
+    if not known or isinstance(known[0], str):
+        return list(names)
+    try:
+        return [int(name) for name in names]
+    except ValueError:
+        odd = next(row for row, name in enumerate(names, 1) if not name.lstrip("-").isdigit())
+        raise InputError(
+            f"Expected whole numbers, as the state's names are (got {names[odd - 1]!r} in row "
+            f"{odd}); correct it."
+        ) from None
+
+
+def _feature_names(table: Table, columns: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Returns the features' names, which must be the first batch's if there was one."""
+    names = tuple(name for name in table.columns if name not in {"id", "label"})
+    if not names:
+        raise InputError(
+            f"Expected columns of features in '{table.path}' (got none beside id and label); add "
+            "them."
+        )
+    if columns is None:
+        return names
+    odd = sorted(set(names) ^ set(columns))
+    if odd:
+        raise InputError(
+            f"Expected the features of the first batch in '{table.path}' (got a difference in "
+            f"{', '.join(map(repr, odd[:5]))}); add or drop them."
+        )
+    return columns
+
+
+def _class_sheet(about: dict[str, Any]) -> Sheet:
+    rows = [
+        [
+            str(entry["name"]),
+            str(entry["buffer"]),
+            str(entry["held_out"]),
+            _percent(entry["accuracy"]),
+            _percent(entry["best_accuracy"]),
+        ]
+        for entry in about["classes"]
+    ]
+    return Sheet("Classes", ["class", "in buffer", "held out", "accuracy", "best ever"], rows)
+
+
+def _history_sheet(history: list[dict[str, Any]]) -> Sheet:
+    rows = [
+        [
+            str(entry["step"]),
+            entry["kind"],
+            f"{entry['num_nodes']:,}",
+            f"{entry['num_edges']:,}",
+            f"{entry['trained_on']:,}",
+            ", ".join(entry["new_classes"]) or "–",
+            _percent(entry["accuracy"]),
+        ]
+        for entry in history
+    ]
+    columns = ["step", "kind", "nodes", "edges", "labels learned", "new classes", "held-out"]
+    return Sheet("History", columns, rows, prose=("kind", "new classes"))
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"

@@ -1,0 +1,295 @@
+"""Diagnostics: what the buffer and its neighbourhood look like, computed outside the methods.
+
+Everything here may read labels that methods may not; nothing here flows back to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from evergraph.kernels.distances import mean_pairwise_distance
+from evergraph.methods import TaskContext
+from evergraph.stream import Adjacency, TaskStream
+from evergraph.train import Learner
+
+
+class Diagnostics:
+    """Watches a run task by task and describes the buffer that the last task used.
+
+    Call :meth:`after_task` on every :class:`~evergraph.events.TaskDone`. Embeddings of a
+    class are those of the model that selected it, so they are kept from then on.
+    """
+
+    def __init__(self, stream: TaskStream) -> None:
+        self.stream = stream
+        self.chosen_by: dict[int, tuple[Tensor, Tensor]] = {}  # class → train nodes, their h
+        self.result: dict[str, Any] = {}
+
+    def after_task(self, learner: Learner) -> dict[str, dict[str, Tensor]]:
+        """Remembers the task's embeddings; after the last task, computes everything.
+
+        Returns what :meth:`restore` needs when the run continues after this task.
+        """
+        ctx = learner.context
+        assert ctx is not None
+        task = self.stream.tasks[ctx.view.task]
+        remembered: dict[str, dict[str, Tensor]] = {}
+        if ctx.model is not None and learner.method.buffer is not None and not ctx.final:
+            h = ctx.embed(ctx.view.train_nodes).cpu()
+            labels = self.stream.labels[task.train_nodes]
+            for label in task.classes:
+                rows = labels == label
+                remembered[str(label)] = {"nodes": task.train_nodes[rows], "h": h[rows]}
+        self.restore(remembered)
+        if ctx.final:
+            self.result = self._describe(learner, ctx)
+        return remembered
+
+    def restore(self, remembered: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Takes back what :meth:`after_task` returned."""
+        for label, part in remembered.items():
+            self.chosen_by[int(label)] = (part["nodes"].cpu(), part["h"].cpu())
+
+    def _describe(self, learner: Learner, ctx: TaskContext) -> dict[str, Any]:
+        logits = learner.method.predict_logits(ctx).cpu()
+        before, after = ctx.view.adjacency.to("cpu"), ctx.adjacency.to("cpu")
+        result: dict[str, Any] = {"degree_accuracy": self._accuracy_by_degree(logits, before)}
+        buffer = learner.method.buffer
+        kept = {} if buffer is None else buffer.picks
+        picks = {label: nodes.cpu() for label, nodes in kept.items()}
+        if ctx.model is not None:
+            h = ctx.embed().cpu()
+            result["correct_diversity"] = _with_mean(self._correct_diversity(h, logits))
+            result["embedding_sample"] = embedding_sample(self.stream, h, logits, picks)
+        if picks and self.chosen_by:
+            result |= self._buffer(picks, before, after)
+            result["edit_sample"] = edit_sample(self.stream, picks, before, after)
+        return result
+
+    def _buffer(
+        self, picks: Mapping[int, Tensor], before: Adjacency, after: Adjacency
+    ) -> dict[str, Any]:
+        """Describes the kept nodes: spread, distance from the centre, neighbours."""
+        diversity: dict[int, float | None] = {}
+        centrality: dict[int, float | None] = {}
+        for label, kept in picks.items():
+            if label not in self.chosen_by:
+                continue
+            train, h = self.chosen_by[label]
+            mine = h[torch.isin(train, kept)]
+            overall = mean_pairwise_distance(h)
+            between = mean_pairwise_distance(mine)
+            diversity[label] = _ratio(between, overall) if mine.shape[0] > 1 else None
+            to_centre = (mine - h.mean(dim=0)).norm(dim=1).mean()
+            centrality[label] = _ratio(to_centre, overall)
+        nodes = torch.cat(list(picks.values()))
+        homophily = {
+            name: {
+                label: float(node_homophily(graph, kept, self.stream.labels).mean())
+                for label, kept in picks.items()
+            }
+            for name, graph in (("before", before), ("after", after))
+        }
+        return {
+            "buffer_sizes": {str(label): kept.numel() for label, kept in picks.items()},
+            "buffer_diversity": _with_mean(diversity),
+            "distance_from_centre": _with_mean(centrality),
+            "buffer_homophily": {name: _with_mean(part) for name, part in homophily.items()},
+            "isolated_buffer_nodes": {
+                "before": int((before.degree[nodes] == 0).sum()),
+                "after": int((after.degree[nodes] == 0).sum()),
+            },
+            "buffer_degree": {
+                "before": float(before.degree[nodes].float().mean()),
+                "after": float(after.degree[nodes].float().mean()),
+            },
+        }
+
+    def _correct_diversity(self, h: Tensor, logits: Tensor) -> dict[int, float | None]:
+        """Compares how far correctly predicted test nodes lie from the centre with all.
+
+        Centre and distances are those of the final model, whose predictions are judged.
+        """
+        result: dict[int, float | None] = {}
+        for task in self.stream.tasks:
+            judged = self.stream.evaluation(task.index)
+            for label in task.classes:
+                train = task.train_nodes[self.stream.labels[task.train_nodes] == label]
+                nodes = judged.nodes[judged.labels == label]
+                distance = (h[nodes] - h[train].mean(dim=0)).norm(dim=1)
+                right = logits[nodes].argmax(dim=1) == label
+                mean = distance[right].mean() if bool(right.any()) else None
+                result[label] = None if mean is None else _ratio(mean, distance.mean())
+        return result
+
+    def _accuracy_by_degree(self, logits: Tensor, graph: Adjacency) -> dict[str, float | None]:
+        """Splits all test nodes at their median degree in the unedited final graph."""
+        judged = [self.stream.evaluation(task) for task in range(self.stream.num_tasks)]
+        nodes = torch.cat([part.nodes for part in judged])
+        labels = torch.cat([part.labels for part in judged])
+        right = (logits[nodes].argmax(dim=1) == labels).float()
+        degree = graph.degree[nodes]
+        low = degree <= degree.median()
+        return {
+            name: 100 * float(right[rows].mean()) if bool(rows.any()) else None
+            for name, rows in (("low", low), ("high", ~low))
+        }
+
+
+def node_homophily(graph: Adjacency, nodes: Tensor, labels: Tensor) -> Tensor:
+    """Computes the share of same-class neighbours of each node, 0 when it has none, ``[m]``."""
+    owner, neighbour = graph.edges_into(nodes)
+    same = (labels[nodes[owner]] == labels[neighbour]).double()
+    total = torch.zeros(nodes.numel(), dtype=torch.float64).index_add_(0, owner, same)
+    return total / graph.degree[nodes].clamp(min=1)
+
+
+def _ratio(part: Tensor, whole: Tensor) -> float | None:
+    return float(part / whole) if float(whole) > 0 else None
+
+
+def _with_mean(by_class: Mapping[int, float | None]) -> dict[str, Any]:
+    known = [value for value in by_class.values() if value is not None]
+    return {
+        "mean": sum(known) / len(known) if known else None,
+        "by_class": {str(label): value for label, value in by_class.items()},
+    }
+
+
+#: Nodes of the embedding sample; at most half of them are kept nodes.
+MAX_NODES = 240
+#: Principal components stored of each.
+MAX_COMPONENTS = 6
+#: Largest coordinate, so that components are small integers.
+SCALE = 999
+#: Replayed nodes whose neighbourhood is shown, and neighbours of each.
+MAX_EDITED = 8
+MAX_NEIGHBOURS = 24
+
+
+def embedding_sample(
+    stream: TaskStream, h: Tensor, logits: Tensor, picks: Mapping[int, Tensor]
+) -> dict[str, Any]:
+    """Describes a sample of kept, training and evaluated nodes by the last model's embedding.
+
+    Kept nodes come first, all or as many of every class; the others are spread evenly over training
+    and evaluated nodes sorted by class. ``components`` are principal ones, largest first, up to
+    a common scale, each with the sign that makes its largest entry positive.
+
+    Args:
+        stream: The run's stream.
+        h: Embeddings of every node, ``[n, d]``.
+        logits: Predictions of every node, ``[n, k]``.
+        picks: Kept nodes by class, best first; empty without a buffer.
+
+    Returns:
+        Columns ``nodes`` (original ids), ``labels``, ``predicted`` and one of each component;
+        ``roles`` holds a letter per node: ``b`` in the buffer, ``t`` another training node,
+        ``e`` evaluated. Nothing if an embedding is not finite.
+    """
+    limit = MAX_NODES // 2
+    fits = sum(nodes.numel() for nodes in picks.values()) <= limit
+    share = limit if fits else max(limit // len(picks), 1)
+    kept = [nodes[:share] for nodes in picks.values()]
+    buffer = torch.cat(kept)[:limit] if kept else torch.empty(0, dtype=torch.int64)
+    train = torch.cat([task.train_nodes for task in stream.tasks])
+    judged = torch.cat([stream.evaluation(task.index).nodes for task in stream.tasks])
+    everyone = torch.cat([*picks.values(), buffer])
+    others = torch.cat([train[~torch.isin(train, everyone)], judged])
+    others = others[torch.argsort(others)]
+    others = others[torch.argsort(stream.labels[others], stable=True)]
+    others = others[evenly(others.numel(), MAX_NODES - buffer.numel())]
+    nodes = torch.cat([buffer, others])
+    if not bool(torch.isfinite(h[nodes]).all()):
+        return {}
+    is_train = torch.isin(others, train).tolist()
+    components, explained = principal_components(h[nodes])
+    return {
+        "nodes": column(stream.original_ids[nodes]),
+        "labels": column(stream.labels[nodes]),
+        "predicted": column(logits[nodes].argmax(dim=1)),
+        "roles": "b" * buffer.numel() + "".join("t" if mine else "e" for mine in is_train),
+        "components": [column(part) for part in components.T],
+        "explained": [round(float(part), 4) for part in explained],
+    }
+
+
+def principal_components(h: Tensor) -> tuple[Tensor, Tensor]:
+    """Projects rows onto their principal components, as integers up to :data:`SCALE`.
+
+    Returns the projections ``[m, c]`` and the share of variance of each component ``[c]``.
+    """
+    centred = (h - h.mean(dim=0)).double()
+    left, values, _ = torch.linalg.svd(centred, full_matrices=False)
+    part = (left * values)[:, :MAX_COMPONENTS]
+    largest = part.gather(0, part.abs().argmax(dim=0, keepdim=True))
+    part = part * torch.where(largest < 0, -1.0, 1.0)
+    variance = values.square()
+    explained = variance[:MAX_COMPONENTS] / variance.sum().clamp(min=1e-300)
+    scaled = SCALE * part / part.abs().max().clamp(min=1e-300)
+    return scaled.round().long(), explained
+
+
+def edit_sample(
+    stream: TaskStream, picks: Mapping[int, Tensor], before: Adjacency, after: Adjacency
+) -> list[dict[str, Any]]:
+    """Shows how the neighbourhood of some replayed nodes was edited in the last task.
+
+    Of every class the node with the most edits is taken, one that both gained and lost an edge
+    before one that did not, then the first classes. ``states`` holds a letter per neighbour:
+    ``+`` added, ``-`` removed, ``=`` kept; edits come first, ``left_out`` counts the rest.
+    """
+    sample = []
+    for label, nodes in picks.items():
+        added, removed = _only_in(after, before, nodes), _only_in(before, after, nodes)
+        counts = [torch.bincount(part[0], minlength=nodes.numel()) for part in (added, removed)]
+        total = counts[0] + counts[1]
+        if nodes.numel() == 0 or not bool(total.any()):
+            continue
+        both = (counts[0] > 0) & (counts[1] > 0)
+        row = int((total + both * (total.max() + 1)).argmax())
+        parts = {"+": added[1][added[0] == row], "-": removed[1][removed[0] == row]}
+        around = before.edges_into(nodes[row : row + 1])[1]
+        parts["="] = around[~torch.isin(around, parts["-"])]
+        neighbours = torch.cat(list(parts.values()))
+        states = "".join(state * part.numel() for state, part in parts.items())
+        shown = neighbours[:MAX_NEIGHBOURS]
+        sample.append(
+            {
+                "node": int(stream.original_ids[nodes[row]]),
+                "label": label,
+                "neighbours": column(stream.original_ids[shown]),
+                "labels": column(stream.labels[shown]),
+                "states": states[:MAX_NEIGHBOURS],
+                "left_out": max(neighbours.numel() - MAX_NEIGHBOURS, 0),
+            }
+        )
+    return sample[:MAX_EDITED]
+
+
+def _only_in(graph: Adjacency, other: Adjacency, nodes: Tensor) -> tuple[Tensor, Tensor]:
+    """Lists (position in nodes, neighbour) of edges that one graph has and the other has not."""
+    owner, neighbour = graph.edges_into(nodes)
+    fresh = ~other.has_edges(neighbour, nodes[owner])
+    return owner[fresh], neighbour[fresh]
+
+
+def evenly(count: int, wanted: int) -> Tensor:
+    """Spreads at most ``wanted`` positions over ``[0, count)``, strictly increasing."""
+    if count <= wanted:
+        return torch.arange(count)
+    return torch.div(torch.arange(wanted) * count, wanted, rounding_mode="floor")
+
+
+def column(values: Tensor) -> str:
+    """Writes integers as one string."""
+    return " ".join(map(str, values.tolist()))
+
+
+def numbers(text: str) -> list[int]:
+    """Reads what :func:`column` wrote."""
+    return [int(word) for word in text.split()]

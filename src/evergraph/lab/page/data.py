@@ -1,0 +1,219 @@
+"""What the page shows, as plain values: the figures for papers are drawn from the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from evergraph import __version__
+from evergraph.lab.diagnostics import numbers
+from evergraph.lab.paper.numbers import claims
+from evergraph.lab.report.collect import Collection, Dataset, Group, Run, flat
+from evergraph.lab.report.statistics import difference_to_claim, estimate
+from evergraph.lab.summary import quantile
+
+METRIC_KEYS = ("pm", "fm", "current")
+#: Matrices of accuracies: by task, by class, and by task with the task known.
+MATRICES = {"task": (), "class": ("by_class",), "known": ("task_incremental",)}
+#: Numbers about the buffer that are averaged over seeds: name → path in the diagnostics.
+BUFFER_FACTS = {
+    "diversity": ("buffer_diversity", "mean"),
+    "centre": ("distance_from_centre", "mean"),
+    "homophily_before": ("buffer_homophily", "before", "mean"),
+    "homophily_after": ("buffer_homophily", "after", "mean"),
+    "degree_before": ("buffer_degree", "before"),
+    "degree_after": ("buffer_degree", "after"),
+    "isolated_before": ("isolated_buffer_nodes", "before"),
+    "isolated_after": ("isolated_buffer_nodes", "after"),
+    "low_degree": ("degree_accuracy", "low"),
+    "high_degree": ("degree_accuracy", "high"),
+}
+
+
+def page_data(collection: Collection) -> dict[str, Any]:
+    """Describes a collection of runs; the same folder always gives the same values."""
+    most = max(len(group.runs) for dataset in collection.datasets for group in dataset.groups)
+    return {
+        "title": collection.title,
+        "version": __version__,
+        "num_runs": collection.num_runs,
+        "num_unfinished": collection.num_unfinished,
+        "num_copies": collection.num_copies,
+        "order": _order(collection),
+        "quantiles": [quantile(freedom) for freedom in range(1, most)],
+        "datasets": [_dataset(dataset) for dataset in collection.datasets],
+    }
+
+
+def _order(collection: Collection) -> list[str]:
+    """Lists all variants: first the one that others are compared with, then by name."""
+    names = sorted({group.name for dataset in collection.datasets for group in dataset.groups})
+    first = [name for name in (collection.reference, "dslr") if name in names][:1]
+    return first + [name for name in names if name not in first]
+
+
+def _dataset(dataset: Dataset) -> dict[str, Any]:
+    results = dataset.groups[0].runs[0].results
+    return {
+        "name": dataset.name,
+        "class_names": results["class_names"],
+        "tasks": results["tasks"],
+        "evaluated_on": results["evaluated_on"],
+        "groups": [_group(group) for group in dataset.groups],
+        "sizes": buffer_series(dataset.groups),
+    }
+
+
+def _group(group: Group) -> dict[str, Any]:
+    first = group.runs[0].results
+    values = {key: [run.results[key] for run in group.runs] for key in METRIC_KEYS}
+    claimed = claims(first["dataset"], first["method"], first["settings"], first["protocol_hash"])
+    totals = [run.results["seconds"]["total"] for run in group.runs]
+    return {
+        "name": group.name,
+        "method": first["method"],
+        "seeds": [run.results["seed"] for run in group.runs],
+        **values,
+        "estimates": {
+            **{key: estimate(part) for key, part in values.items()},
+            "seconds": estimate(totals),
+        },
+        "claims": {
+            key: {**claim._asdict(), **difference_to_claim(values[key], claim)}
+            for key, claim in claimed.items()
+        },
+        "matrices": {
+            name: [_rounded(_at(run.results, path)) for run in group.runs]
+            for name, path in MATRICES.items()
+        },
+        "memory_bytes": max(run.results["memory_bytes"] for run in group.runs),
+        **_stages(group.runs),
+        "buffer": _buffer(group.runs),
+        "config": flat(group.config),
+        "environments": _environments(group.runs),
+        **_samples(group.runs),
+    }
+
+
+def _rounded(part: dict[str, Any] | None) -> list[list[float]]:
+    matrix = (part or {}).get("accuracy_matrix") or []
+    return [[round(value, 2) for value in row] for row in matrix]
+
+
+def _at(values: Any, path: Sequence[str]) -> Any:
+    """Follows keys into nested dictionaries; None where one is missing."""
+    for key in path:
+        values = values.get(key) if isinstance(values, dict) else None
+    return values
+
+
+def _stages(runs: Sequence[Run]) -> dict[str, Any]:
+    """Averages the seconds of each stage, in all and by task, and finds the memory kept."""
+    names = sorted({name for run in runs for name in run.results["seconds"]} - {"total"})
+    tasks = [run.events for run in runs]
+    tasks = [events for events in tasks if len(events) == len(runs[0].results["tasks"])]
+    by_task = []
+    for records in zip(*tasks, strict=True):
+        by_task.append(
+            {
+                "seconds": {
+                    name: _mean([record.get("seconds", {}).get(name, 0.0) for record in records])
+                    for name in names
+                },
+                "memory_bytes": max(record.get("memory_bytes", 0) for record in records),
+                "edits": _edits([record.get("report") or {} for record in records]),
+            }
+        )
+    return {
+        "stages": {
+            name: _mean([run.results["seconds"].get(name, 0.0) for run in runs]) for name in names
+        },
+        "by_task": by_task,
+    }
+
+
+def _edits(reports: Sequence[dict[str, Any]]) -> dict[str, float] | None:
+    """Averages how many edges structure learning added and removed in a task."""
+    parts = [report["structure"] for report in reports if report.get("structure")]
+    if not parts:
+        return None
+    return {
+        name: _mean([part[key] for part in parts])
+        for name, key in (("added", "added_edges"), ("removed", "deleted_edges"))
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return round(sum(values) / len(values), 4)
+
+
+def _buffer(runs: Sequence[Run]) -> dict[str, Any]:
+    """Averages what the diagnostics say about the buffer and the nodes around it."""
+    facts = {}
+    for name, path in BUFFER_FACTS.items():
+        values = [_at(run.results.get("diagnostics"), path) for run in runs]
+        known = [value for value in values if value is not None]
+        if known:
+            facts[name] = _mean(known)
+    return facts
+
+
+def _environments(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Lists the different places where runs took place, with their seeds."""
+    places: list[dict[str, Any]] = []
+    for run in runs:
+        environment = run.environment
+        same = [place for place in places if place["environment"] == environment]
+        if not same:
+            places.append({"environment": environment, "seeds": []})
+        (same or places[-1:])[0]["seeds"].append(run.results["seed"])
+    return places
+
+
+def _samples(runs: Sequence[Run]) -> dict[str, Any]:
+    """Takes embedding and edits of the first run that recorded them."""
+    found: dict[str, Any] = {}
+    for run in runs:
+        diagnostics = run.results.get("diagnostics") or {}
+        sample, edits = diagnostics.get("embedding_sample"), diagnostics.get("edit_sample")
+        if sample and "embedding" not in found:
+            columns = {key: numbers(sample[key]) for key in ("nodes", "labels", "predicted")}
+            components = [numbers(part) for part in sample["components"]]
+            found["embedding"] = {
+                "seed": run.results["seed"],
+                **columns,
+                "roles": sample["roles"],
+                "components": components,
+                "explained": sample["explained"],
+            }
+        if edits and "edited" not in found:
+            found["edited"] = {
+                "seed": run.results["seed"],
+                "nodes": [
+                    {**part, **{key: numbers(part[key]) for key in ("neighbours", "labels")}}
+                    for part in edits
+                ],
+            }
+    return found
+
+
+def buffer_series(groups: Sequence[Group]) -> list[dict[str, Any]]:
+    """Finds variants that differ in the buffer's size alone, two sizes or more.
+
+    A series bears the shortest name among its variants.
+    """
+    families: dict[str, dict[int, str]] = {}
+    for group in groups:
+        config = flat(group.config)
+        size = config.pop("settings.buffer_size", None)
+        if size is not None:
+            family = repr((group.runs[0].results["method"], sorted(config.items(), key=str)))
+            families.setdefault(family, {})[size] = group.name
+    return [
+        {
+            "name": min(sizes.values(), key=lambda name: (len(name), name)),
+            "sizes": sorted(sizes.items()),
+        }
+        for sizes in families.values()
+        if len(sizes) > 1
+    ]

@@ -1,0 +1,1 @@
+"""The paper: its experiments, its numbers, and what became of them here."""

@@ -1,0 +1,57 @@
+"""The plane of Figure 1: embeddings of the first task's classes, and who was kept of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from evergraph.lab.checkpoint import read_checkpoint
+
+
+def first_task_plane(folders: Mapping[str, Path], seed: int = 0) -> dict[str, Any] | None:
+    """Projects the training nodes of the first task with t-SNE.
+
+    Runs of one seed that differ in their selector alone share the model of the first task, so
+    that one plane serves all; each brings the nodes that it kept.
+
+    Args:
+        folders: Run folders by title; each must still hold its checkpoint.
+        seed: Seed of the projection.
+
+    Returns:
+        ``{"places", "labels", "kept"}`` as lists, None where a checkpoint is gone.
+    """
+    states = {}
+    for title, folder in folders.items():
+        state = read_checkpoint(folder / "checkpoint")
+        if state is None:
+            return None
+        states[title] = state
+    h, nodes, labels = _first_task(next(iter(states.values())))
+    kept = {}
+    for title, state in states.items():
+        picks: Mapping[str, Tensor] = state["method"]["buffer"]["picks"]
+        kept[title] = torch.isin(nodes, torch.cat(list(picks.values()))).tolist()
+    return {"places": project(h, seed), "labels": labels.tolist(), "kept": kept}
+
+
+def project(h: Tensor, seed: int = 0) -> list[list[float]]:
+    """Lays points out in the plane by t-SNE, ``[n, 2]``."""
+    from sklearn.manifold import TSNE  # noqa: PLC0415 - a second of import that few commands need
+
+    perplexity = min(30.0, max(1.0, (h.shape[0] - 1) / 3))
+    places = TSNE(random_state=seed, init="pca", perplexity=perplexity).fit_transform(h.numpy())
+    return [[float(x), float(y)] for x, y in places]
+
+
+def _first_task(state: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
+    """Finds embeddings, nodes and labels of the first task in a checkpoint."""
+    classes: Mapping[str, Mapping[str, Tensor]] = state["done"][0]["embeddings"]
+    h = torch.cat([part["h"] for part in classes.values()])
+    nodes = torch.cat([part["nodes"] for part in classes.values()])
+    labels = [torch.full_like(part["nodes"], int(label)) for label, part in classes.items()]
+    return h, nodes, torch.cat(labels)

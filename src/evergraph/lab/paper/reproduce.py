@@ -1,0 +1,183 @@
+"""Reproduction: the runs that experiments need, each run once, and what they come to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from evergraph.config import RunConfig, Variant, resolve, settable_keys
+from evergraph.lab.paper.experiment import Experiment, Facts, Row, Table, Values
+from evergraph.lab.run_cache import RunPool
+from evergraph.presets import Presets
+from evergraph.stream import TaskStream, protocol_for
+from evergraph.stream.datasets import load_graph
+
+#: What ``--quick`` changes: enough to see every experiment work, not to judge one.
+QUICK_SETTINGS: dict[str, Any] = {
+    "epochs": 25,
+    "link_epochs": 10,
+    "num_nodes": 32,
+    "num_probes": 8,
+    "controller_steps": 1,
+}
+QUICK_DATASETS = ("cora",)
+QUICK_SEEDS = 2
+FULL_SEEDS = 10
+
+
+@dataclass(frozen=True)
+class Request:
+    """How experiments are to be run.
+
+    Attributes:
+        quick: Few epochs, few rows, embedded data.
+        datasets: Instead of each experiment's own.
+        seeds: How many; None takes 10, or 2 when quick.
+        shared: Settings for every method that has them.
+        data_root: Where graphs are.
+        as_printed: The paper's settings to the letter instead of ours.
+        first_seed: Where the seeds begin.
+        times: Whether times are shown; those of runs that shared a machine say nothing.
+    """
+
+    quick: bool = False
+    datasets: tuple[str, ...] | None = None
+    seeds: int | None = None
+    shared: Mapping[str, Any] = field(default_factory=dict)
+    data_root: Path | None = None
+    as_printed: bool = False
+    first_seed: int = 0
+    times: bool = True
+
+    @property
+    def all_seeds(self) -> range:
+        """Lists the seeds."""
+        count = self.seeds or (QUICK_SEEDS if self.quick else FULL_SEEDS)
+        return range(self.first_seed, self.first_seed + count)
+
+    def settings(self, method: str) -> dict[str, Any]:
+        """Returns the shared settings that a method has, the user's before the quick ones."""
+        wanted = {**(QUICK_SETTINGS if self.quick else {}), **self.shared}
+        known = settable_keys(method)
+        return {key: value for key, value in wanted.items() if key in known}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One experiment on one dataset: its rows and the run behind each row and seed."""
+
+    experiment: Experiment
+    facts: Facts
+    rows: tuple[Row, ...]
+    configs: Mapping[tuple[str, int], RunConfig]
+
+
+def plan(experiments: Iterable[Experiment], request: Request) -> list[Part]:
+    """Lists what has to be known, experiment by experiment and dataset by dataset."""
+    parts = []
+    for experiment in experiments:
+        if request.as_printed and not has_settings(experiment):
+            continue
+        own = QUICK_DATASETS if request.quick else experiment.datasets
+        for name in request.datasets or own:
+            facts = find_facts(name, request.data_root)
+            rows = tuple(experiment.rows(facts))
+            if request.quick and experiment.quick_rows is not None:
+                rows = tuple(row for row in rows if row.name in experiment.quick_rows)
+            configs = {}
+            if experiment.describe is None:
+                configs = {
+                    (row.name, seed): _config(name, row, seed, request)
+                    for row in rows
+                    for seed in request.all_seeds
+                }
+            parts.append(Part(experiment, facts, rows, configs))
+    return parts
+
+
+def has_settings(experiment: Experiment) -> bool:
+    """Tells whether the paper's settings may tell more: it trains and is about more than time."""
+    if not experiment.in_paper or experiment.describe is not None:
+        return False
+    return not all(metric.timed for metric in experiment.metrics)
+
+
+def _config(dataset: str, row: Row, seed: int, request: Request) -> RunConfig:
+    method = Variant.parse(row.method)
+    presets: Presets = "printed" if request.as_printed else "tuned"
+    shared = request.settings(method.name)
+    return resolve(Variant.parse_dataset(dataset), method, seed, shared, presets)
+
+
+def needed_runs(parts: Iterable[Part]) -> list[RunConfig]:
+    """Lists every run once: rows that come to the same configuration share it."""
+    runs: dict[str, RunConfig] = {}
+    for part in parts:
+        for config in part.configs.values():
+            runs.setdefault(config.hash, config)
+    return list(runs.values())
+
+
+@lru_cache(maxsize=8)
+def find_facts(dataset: str, data_root: Path | None) -> Facts:
+    """Looks at a dataset's stream under its protocol; sizes do not depend on the seed."""
+    variant = Variant.parse_dataset(dataset)
+    graph = load_graph(variant.name, data_root, variant.options or None)
+    protocol = protocol_for(variant.name)
+    stream = TaskStream(graph, protocol)
+    return Facts(
+        dataset,
+        num_train=sum(task.train_nodes.numel() for task in stream.tasks),
+        num_tasks=stream.num_tasks,
+        num_classes=stream.num_classes,
+        classes_per_task=protocol.classes_per_task,
+    )
+
+
+def measure(part: Part, pool: RunPool, request: Request) -> Table:
+    """Reads the part's columns from its finished runs; what is not there stays empty."""
+    values: dict[tuple[str, str], Values] = {}
+    columns = part.experiment.metrics
+    if part.experiment.describe is not None:
+        described = part.experiment.describe(part.facts, request.data_root)
+        for row in part.rows:
+            values |= {(row.name, key): Values({0: float(v)}) for key, v in described.items()}
+    rows = {row.name: row for row in part.rows}
+    for (name, seed), config in part.configs.items():
+        results = pool.results(config.hash)
+        if results is not None:
+            for metric in columns:
+                value = metric.read(results, rows[name])
+                if value is not None:
+                    values.setdefault((name, metric.key), Values())[seed] = value
+    timed = {metric.key for metric in columns if metric.timed}
+    machines = _machines(part, pool) if timed else []
+    notes = []
+    if timed and (len(machines) > 1 or not request.times):
+        values = {place: cell for place, cell in values.items() if place[1] not in timed}
+    if timed and not request.times:
+        notes.append(f"Times on {part.facts.dataset} are left out: --no-times.")
+    elif len(machines) > 1:
+        where = f"{part.facts.dataset} were run on {' and '.join(machines)}"
+        notes.append(f"Rows on {where}: their times cannot be compared and are left out.")
+    for metric in columns:
+        if metric.relative_to is not None:
+            whole = values.get((metric.relative_to, metric.key), Values())
+            for row in part.rows:
+                cell = values.get((row.name, metric.key), Values())
+                values[row.name, metric.key] = cell / whole
+    return Table(part.facts, part.rows, values, {m.key: m.better for m in columns}, notes)
+
+
+def _machines(part: Part, pool: RunPool) -> list[str]:
+    """Lists what the part's finished runs were made on."""
+    return sorted({m for c in part.configs.values() if (m := pool.machine(c.hash))})
+
+
+def missing_rows(part: Part, pool: RunPool) -> Sequence[str]:
+    """Lists the rows of which not every run is finished."""
+    lost = {name for (name, _), config in part.configs.items() if config.hash not in pool}
+    return [row.name for row in part.rows if row.name in lost]

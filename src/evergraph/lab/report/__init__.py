@@ -1,0 +1,1 @@
+"""What becomes of runs: pages, figures, the document of the reproduction."""

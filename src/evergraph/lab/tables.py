@@ -1,0 +1,167 @@
+"""Tables: one run, or a grid of them, beside the paper's numbers; for terminals and Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import JustifyMethod
+from rich.table import Table
+from rich.text import Text
+
+from evergraph.lab.paper.numbers import Claim, claims
+from evergraph.lab.trials import TrialRow, best_row
+
+METRICS = {"pm": "PM ↑", "fm": "FM ↓", "current": "Current ↑"}
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table as plain text: names and prose to the left, numbers to the right."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    prose: tuple[str, ...] = ()  # columns that hold text and may wrap
+
+    def rich(self) -> Table:
+        """Renders for a terminal."""
+        table = Table(title=Text(self.title), title_justify="left", header_style="bold")
+        for index, column in enumerate(self.columns):
+            if column in self.prose:
+                table.add_column(Text(column), overflow="fold")
+            else:
+                justify: JustifyMethod = "right" if index else "left"
+                table.add_column(Text(column), justify=justify, overflow="fold", no_wrap=index > 0)
+        for row in self.rows:
+            table.add_row(*(Text(cell) for cell in row))
+        return table
+
+    def markdown(self) -> str:
+        """Renders as Markdown, title first."""
+        rule = ["---", *["---:"] * (len(self.columns) - 1)]
+        rows = [[cell.replace("|", "\\|") for cell in row] for row in self.rows]
+        lines = [self.columns, rule, *rows]
+        return "\n".join([f"**{self.title}**", "", *(f"| {' | '.join(line)} |" for line in lines)])
+
+
+def accuracy_matrix(results: dict[str, Any]) -> Sheet:
+    """Shows ``A[i][j]``: accuracy on task j after task i, in percent."""
+    names = results["class_names"]
+    tasks = [" + ".join(names[label] for label in classes) for classes in results["tasks"]]
+    matrix = results["accuracy_matrix"]
+    rows = [
+        [f"{i + 1}: {tasks[i]}", *(f"{value:.2f}" for value in row), *[""] * (len(matrix) - i - 1)]
+        for i, row in enumerate(matrix)
+    ]
+    columns = ["after task", *(f"on task {j + 1}" for j in range(len(matrix)))]
+    nodes = results["evaluated_on"]
+    return Sheet(f"Accuracy on {nodes} nodes, class-incremental, %", columns, rows)
+
+
+def run_scores(results: dict[str, Any]) -> Sheet:
+    """Shows PM, FM and Current of one run beside the paper's mean."""
+    claimed = _claimed(results)
+    rows = [
+        [title, number(results[key]), claim_text(claimed.get(key))]
+        for key, title in METRICS.items()
+    ]
+    title = f"{results['label']} on {results['dataset']}, seed {results['seed']}"
+    return Sheet(title, ["", "this run", "paper (10 seeds)"], rows)
+
+
+def grid_sheet(summary: Sequence[dict[str, Any]]) -> Sheet:
+    """Shows mean ± std over seeds for every dataset and method, beside the paper's."""
+    rows = []
+    for entry in summary:
+        claimed = _claimed(entry)
+        rows.append(
+            [
+                f"{entry['dataset']} · {entry['label']}",
+                str(len(entry["seeds"])),
+                *(spread(entry[key]) for key in METRICS),
+                claim_text(claimed.get("pm")),
+                claim_text(claimed.get("fm")),
+                number(entry["seconds"]["mean"], 1),
+                size(entry["memory_bytes"]),
+            ]
+        )
+    columns = [
+        "dataset · method",
+        "seeds",
+        *METRICS.values(),
+        "paper PM",
+        "paper FM",
+        "s",
+        "memory",
+    ]
+    where = sorted({entry["evaluated_on"] for entry in summary})
+    return Sheet(f"Mean ± std over seeds, {' and '.join(where)} nodes, %", columns, rows)
+
+
+def tuning_sheet(rows: Sequence[TrialRow]) -> Sheet:
+    """Shows the best trial of every search beside the one it started from."""
+    shown = []
+    for dataset, method in dict.fromkeys((row.dataset, row.method) for row in rows):
+        group = [row for row in rows if (row.dataset, row.method) == (dataset, method)]
+        best, start = best_row(group), group[0]
+        scores = (best.pm, best.fm, best.current) if best is not None else (None, None, None)
+        shown.append(
+            [
+                f"{dataset} · {method}",
+                str(len(group)),
+                number(start.pm),
+                *map(number, scores),
+                best.settings if best is not None else "",
+            ]
+        )
+    columns = ["dataset · method", "trials", "start PM", *METRICS.values(), "settings"]
+    return Sheet("Best settings, validation nodes, %", columns, shown, prose=("settings",))
+
+
+def comparison_sheet(comparisons: Sequence[dict[str, Any]]) -> Sheet:
+    """Shows paired differences with their 95 % intervals and verdicts."""
+    rows = [
+        [
+            f"{entry['dataset']} · {entry['reference']} − {entry['other']}",
+            str(len(entry["seeds"])),
+            number(entry["difference"], sign=True),
+            f"[{number(entry['low'], sign=True)}, {number(entry['high'], sign=True)}]",
+            entry["verdict"],
+        ]
+        for entry in comparisons
+    ]
+    columns = ["PM difference, paired by seed", "seeds", "mean", "95 % interval", "verdict"]
+    return Sheet("Is the first method better?", columns, rows)
+
+
+def _claimed(entry: dict[str, Any]) -> dict[str, Claim]:
+    return claims(entry["dataset"], entry["method"], entry["settings"], entry["protocol_hash"])
+
+
+def number(value: float | None, digits: int = 2, *, sign: bool = False) -> str:
+    """Formats a number, a dash for none."""
+    return "–" if value is None else f"{value:{'+' if sign else ''}.{digits}f}"
+
+
+def spread(part: dict[str, float | None]) -> str:
+    """Formats ``{"mean", "std"}``."""
+    return number(part["mean"]) + (f" ± {number(part['std'])}" if part["std"] is not None else "")
+
+
+def claim_text(claim: Claim | None) -> str:
+    """Formats what the paper prints, a dash for nothing."""
+    if claim is None:
+        return "–"
+    return number(claim.mean) + (f" ± {number(claim.std)}" if claim.std is not None else "")
+
+
+def size(num_bytes: int) -> str:
+    """Formats bytes for people."""
+    value = float(num_bytes)
+    for unit in ("B", "KB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} GB"

@@ -1,0 +1,109 @@
+"""The log of a search: one row per trial in a CSV file, and what was best in it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from evergraph.config import parse_settings
+from evergraph.errors import InputError
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """One trial: its settings and their mean scores on validation nodes, in percent.
+
+    Attributes:
+        dataset: Name of the graph.
+        method: Label of the method.
+        trial: Its number in the search; 0 is where the search started.
+        seeds: How many seeds the scores are a mean of; 0 if a run failed.
+        pm: Mean PM, None if a run failed.
+        fm: Mean FM, None for a single task as well.
+        current: Mean Current.
+        settings: What was searched, ``key=value`` with blanks between.
+    """
+
+    dataset: str
+    method: str
+    trial: int
+    seeds: int
+    pm: float | None
+    fm: float | None
+    current: float | None
+    settings: str
+
+
+COLUMNS = [field.name for field in fields(TrialRow)]
+
+
+def settings_text(settings: Mapping[str, Any], between: str = " ") -> str:
+    """Writes settings as ``key=value``, such that :func:`parse_settings` reads them back."""
+    return between.join(f"{key}={_value_text(value)}" for key, value in settings.items())
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # reads better, and a setting that is a float takes it
+    return str(yaml.safe_dump(value)).partition("\n")[0]
+
+
+def write_rows(rows: Iterable[TrialRow]) -> bytes:
+    """Writes rows as CSV; scores with two decimals."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows:
+        writer.writerow(f"{v:.2f}" if isinstance(v, float) else v for v in astuple(row))
+    return text.getvalue().encode()
+
+
+def read_rows(path: Path) -> list[TrialRow]:
+    """Reads what :func:`write_rows` wrote, turning every failure into one sentence."""
+    try:
+        lines = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8"))))
+        if lines[:1] != [COLUMNS]:
+            raise ValueError("other columns")
+        return [_read_row(line) for line in lines[1:]]
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a log of trials"
+        raise InputError(
+            f"Expected to read '{path}' (got: {reason}); name a folder that evergraph tune wrote."
+        ) from None
+
+
+def _read_row(line: Sequence[str]) -> TrialRow:
+    dataset, method, trial, seeds, *scores, settings = line
+    pm, fm, current = (float(score) if score else None for score in scores)
+    return TrialRow(dataset, method, int(trial), int(seeds), pm, fm, current, settings)
+
+
+def join_rows(old: Iterable[TrialRow], new: Sequence[TrialRow]) -> list[TrialRow]:
+    """Puts new rows after those old ones that are of other datasets or methods."""
+    searched = {(row.dataset, row.method) for row in new}
+    return [row for row in old if (row.dataset, row.method) not in searched] + list(new)
+
+
+def best_row(rows: Iterable[TrialRow]) -> TrialRow | None:
+    """Returns the highest PM among the rows with most seeds, the earliest of equals."""
+    scored = [(row.seeds, row.pm, -row.trial, row) for row in rows if row.pm is not None]
+    return max(scored, key=lambda entry: entry[:3])[3] if scored else None
+
+
+def best_settings(rows: Iterable[TrialRow]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Returns what was best, dataset → method → settings."""
+    groups: dict[tuple[str, str], list[TrialRow]] = {}
+    for row in rows:
+        groups.setdefault((row.dataset, row.method), []).append(row)
+    best: dict[str, dict[str, dict[str, Any]]] = {}
+    for (dataset, method), group in groups.items():
+        chosen = best_row(group)
+        if chosen is not None:
+            best.setdefault(dataset, {})[method] = parse_settings(chosen.settings.split())
+    return best

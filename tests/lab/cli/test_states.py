@@ -1,0 +1,243 @@
+"""The estimator through the command: learn, predict, inspect, resume, and signals."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batches import contents
+from evergraph.estimator import ContinualNodeClassifier
+from evergraph.estimator.lock import locked
+from support import Command
+
+pytest.importorskip("pyarrow")
+
+NODES = "id,f,g,label\n" + "".join(
+    f"n{at},{at % 2},1,{('u', 'v')[at % 2] if at < 6 else ''}\n" for at in range(8)
+)
+EDGES = "source,target\n" + "".join(f"n{at},n{at + 1}\n" for at in range(7))
+SETS = ("--set", "epochs=2", "--set", "channels=2", "--set", "heads=1")
+OPTIONS = ("--method", "replay", "--buffer-size", "4", *SETS, "--device", "cpu")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nodes.csv").write_text(NODES)
+    (tmp_path / "edges.csv").write_text(EDGES)
+    return tmp_path
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_learn_predict_inspect_from_files(folder: Path, command: Command):
+    answer = command("learn", "state", "--nodes", "nodes.csv", "--edges", "edges.csv", *OPTIONS)
+    assert answer.code == 0
+    assert "8 nodes, 7 edges, 2 classes (new: u, v)" in answer.out
+    (folder / "labels.csv").write_text("id,label\nn6,u\nn7,w\n")
+    (folder / "changed.csv").write_text("g,id,f\n3,n0,5\n")  # another order of columns
+    (folder / "gone.txt").write_text("n3\n")
+    (folder / "cut.csv").write_text("source,target\nn1,n0\n")
+    words = ("--labels", "labels.csv", "--update", "changed.csv", "--remove-nodes", "gone.txt")
+    answer = command("learn", "state", *words, "--remove-edges", "cut.csv", "--json")
+    assert answer.code == 0
+    entry = json.loads(answer.out)
+    assert (entry["num_nodes"], entry["num_edges"], entry["new_classes"]) == (7, 4, ["w"])
+    clf = ContinualNodeClassifier.load("state")
+    assert clf._now().graph.features[0].tolist() == [5.0, 3.0]
+
+    assert command("predict", "state", "-o", "all.csv").code == 0
+    found = rows(folder / "all.csv")
+    assert [row["id"] for row in found] == clf.ids_
+    assert [row["label"] for row in found] == clf.predict().tolist()
+    best = clf.predict_proba().max(axis=1)
+    assert [float(row["probability"]) for row in found] == pytest.approx(best.tolist())
+    (folder / "ids.txt").write_text("n7\nn0\n")
+    assert command("predict", "state", "--ids", "ids.txt", "-o", "two.parquet").code == 0
+    from pyarrow import parquet
+
+    assert parquet.read_table("two.parquet")["id"].to_pylist() == ["n7", "n0"]
+
+    about = json.loads(command("inspect", "state", "--json").out)
+    assert about["generation"] == 2
+    assert [entry["name"] for entry in about["classes"]] == ["u", "v", "w"]
+    assert len(about["history"]) == 2
+    text = command("inspect", "state").out
+    for word in ("in buffer", "held-out", "replay", "generation 2", "warning: Class 'w'"):
+        assert word in text
+    assert json.loads(command("inspect", "state", "--generation", 1, "--json").out)["nodes"] == 8
+
+
+def test_states_of_the_library_with_numbers_as_names_work_with_files(
+    folder: Path, command: Command
+):
+    settings = {"epochs": 1, "channels": 2, "heads": 1}
+    clf = ContinualNodeClassifier("finetune", settings=settings, device="cpu")
+    clf.learn([1, 2, 3], [[1.0], [2.0], [3.0]], labels=[10, 20, 10]).save("state")
+    (folder / "labels.csv").write_text("id,label\n3,20\n")
+    assert command("learn", "state", "--labels", "labels.csv").code == 0
+    assert ContinualNodeClassifier.load("state").classes_.tolist() == [10, 20]
+    (folder / "ids.txt").write_text("3\nthree\n")
+    answer = command("predict", "state", "--ids", "ids.txt", "-o", "out.csv")
+    assert answer.code == 2
+    assert "'three' in row 2" in answer.err
+
+
+REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
+    "no file": (("learn", "state"), "--nodes"),
+    "no state": (("predict", "none", "-o", "p.csv"), "'none'"),
+    "not a state": (("inspect", "."), "hold the state"),
+    "unknown end": (("learn", "state", "--edges", "bad.csv"), "'zz' in row 2"),
+    "wrong number": (("learn", "state", "--nodes", "word.csv"), "'x' in row 1"),
+    "column missing": (("learn", "state", "--edges", "nodes.csv"), "'source'"),
+    "other features": (("learn", "state", "--nodes", "other.csv"), "'h'"),
+    "other method": (("learn", "state", "--edges", "edges.csv", "--method", "gem"), "method"),
+    "too many classes": (("learn", "state", "--labels", "many.csv"), "at least 5"),
+    "output": (("predict", "state", "-o", "p.txt"), "'p.txt'"),
+    "setting": (("learn", "new", "--nodes", "nodes.csv", "--set", "epoch=1"), "'epochs'"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_input_exits_2_with_a_sentence_and_changes_nothing(
+    folder: Path, command: Command, case: str
+):
+    command("learn", "state", "--nodes", "nodes.csv", "--edges", "edges.csv", *OPTIONS)
+    (folder / "bad.csv").write_text("source,target\nn0,n4\nn0,zz\n")
+    (folder / "word.csv").write_text("id,f,g\na,x,1\n")
+    (folder / "other.csv").write_text("id,f,h\na,1,1\n")
+    (folder / "many.csv").write_text("id,label\nn0,a\nn1,b\nn2,c\n")
+    before, there = contents(folder / "state"), sorted(path.name for path in folder.iterdir())
+    words, mention = REFUSED[case]
+    answer = command(*words)
+    assert answer.code == 2, answer
+    assert answer.err.count("\n") == 1
+    assert mention in answer.err
+    assert contents(folder / "state") == before
+    assert sorted(path.name for path in folder.iterdir()) == there
+
+
+def test_second_writer_exits_2_and_names_the_first(folder: Path, command: Command):
+    command("learn", "state", "--nodes", "nodes.csv", "--edges", "edges.csv", *OPTIONS)
+    with locked(folder / "state"):
+        answer = command("learn", "state", "--edges", "edges.csv")
+        assert answer.code == 2
+        assert f"process {os.getpid()}" in answer.err
+        assert command("predict", "state", "-o", "all.csv").code == 0
+
+
+def test_resume_says_when_there_is_nothing_to_do(folder: Path, command: Command):
+    command("learn", "state", "--nodes", "nodes.csv", *OPTIONS)
+    answer = command("resume", "state")
+    assert answer.code == 0
+    assert "Nothing was unfinished" in answer.err
+
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def started() -> Iterator[Start]:
+    """Starts commands, and ends those that a failing test leaves behind."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def start(*words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "evergraph", *words]
+        pipes: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL}
+        # Whoever starts the tests in the background lets them, and this, ignore SIGINT.
+        listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        process = subprocess.Popen(command, text=True, preexec_fn=listen, **pipes)  # noqa: PLW1509
+        processes.append(process)
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    """Waits until a command has written a file: a busy machine may take a minute to start it."""
+    deadline = time.monotonic() + 180
+    while not path.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+#: Ctrl-C while a library runs text as code, here in place of the command.
+INTERRUPTED_IN_EXEC = """
+import os, signal, sys, time
+from evergraph.lab import cli
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+cli.app = lambda standalone_mode: exec("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)")
+sys.argv = ["evergraph", "run"]
+cli.main()
+"""
+
+
+def test_ctrl_c_within_exec_has_its_exit_code(tmp_path: Path):
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED_IN_EXEC)
+    command = [
+        sys.executable,
+        "-m",
+        "interrupted",
+    ]  # other endings than a module's are not affected
+    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert answer.returncode == 130, answer.stderr
+    assert "the same command continues" in answer.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_leave_a_state_that_resumes(
+    folder: Path, command: Command, started: Start, number: int, code: int
+):
+    words = ("learn", "state", "--nodes", "nodes.csv", "--edges", "edges.csv", *OPTIONS)
+    long = ("--set", "epochs=100000")
+    process = started(*words, *long)
+    pending = folder / "state" / "pending.safetensors"
+    wait_for(pending, process)
+    second = command("learn", "state", "--edges", "edges.csv")  # while the first one learns
+    assert second.code == 2
+    assert f"process {process.pid} on" in second.err
+    assert command("inspect", "state", "--json").code == 0  # a reader is not held up
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == code, errors
+    assert "Traceback" not in errors
+    assert errors.strip().splitlines()[-1] == (
+        "evergraph: Interrupted: what was finished is kept; 'evergraph resume state' finishes the "
+        "change if it was begun."
+    )
+    assert pending.exists()
+    answer = command(*words, *long)  # another learn waits for the unfinished one
+    assert answer.code == 2
+    assert "evergraph resume" in answer.err
+
+
+def test_sigterm_in_a_run_exits_143_and_the_run_resumes(
+    work: Path, command: Command, started: Start
+):
+    words = ("run", "--dataset", "graph.npz", "--output", "out", "--set", "epochs=30")
+    small = ("--set", "channels=4", "--set", "heads=2", "--method", "finetune")
+    process = started(*words, *small)
+    wait_for(work / "out" / "config.yaml", process)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode in {143, 0}, errors
+    assert "Traceback" not in errors
+    assert command("resume", "out").code == 0
+    assert (work / "out" / "results.json").exists()

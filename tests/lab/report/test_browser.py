@@ -1,0 +1,365 @@
+"""The page in a real browser: Chromium as the system provides it, driven by Playwright.
+
+Without Chromium or Playwright these tests are skipped, visibly.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evergraph.lab.page import page_data, write_page
+from evergraph.lab.report.collect import collect
+from evergraph.lab.summary import compare_pairs
+from made_runs import CLASSES, make_grid, make_run, planted_samples
+
+playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+METHODS = (
+    *("dslr", "dslr:structure=none@no-structure", "dslr:buffer_size=50@dslr-50"),
+    *("replay:selector=mf@replay-mf", "joint"),
+)
+HOSTILE = '</script><img src="http://evil.invalid/x" onerror="alert(1)">'
+OpenPage = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """The system's Chromium, or a skip that says how to get it."""
+    candidates = [os.environ.get("EVERGRAPH_BROWSER"), *map(shutil.which, NAMES)]
+    program = next((path for path in candidates if path), None)
+    if program is None:
+        pytest.skip("no Chromium found: install chromium or set EVERGRAPH_BROWSER to its path")
+    with playwright.sync_playwright() as driver:
+        try:
+            started = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        except playwright.Error as error:
+            pytest.skip(f"{program} does not start: {str(error).splitlines()[0]}")
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five variants, six seeds, on Cora; two variants on Citeseer."""
+    folder = tmp_path_factory.mktemp("grid")
+    make_grid(folder, METHODS, 6, diagnostics=planted_samples())
+    make_grid(folder, METHODS[:2], 2, dataset="citeseer")
+    (folder / "comparisons.json").write_text('[{"reference": "dslr"}]')
+    write_page(page_data(collect(folder)), folder / "report.html")
+    return folder
+
+
+@pytest.fixture
+def open_page(browser: Any) -> Iterator[OpenPage]:
+    """Opens a file and fails the test on any console message, error, dialog or request."""
+    contexts, complaints, requests = [], [], []
+
+    def call(path: Path, **options: Any) -> Any:
+        options = {"viewport": {"width": 1200, "height": 900}, **options}
+        contexts.append(browser.new_context(**options))
+        page = contexts[-1].new_page()
+        page.set_default_timeout(30_000)
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: (complaints.append("dialog"), dialog.dismiss()))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(path.as_uri())
+        return page
+
+    yield call
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    assert all(url.startswith("file://") and url.endswith(".html") for url in requests)
+
+
+def wait_until(page: Any, condition: str) -> None:
+    """Asks until a condition holds; the page's policy forbids that the page itself is made to."""
+    deadline = time.monotonic() + 30
+    while not page.evaluate(condition):
+        assert time.monotonic() < deadline, condition
+        page.wait_for_timeout(20)
+
+
+def draw_all(page: Any) -> None:
+    """Scrolls every section into view, so that all are drawn, and waits for their charts."""
+    for number in range(page.locator("main > section").count()):
+        page.locator("main > section").nth(number).scroll_into_view_if_needed()
+    wait_until(page, "!document.querySelector('section.waiting')")
+    wait_until(page, "[...document.querySelectorAll('.chart')].every((c) => c.firstChild)")
+
+
+def column(page: Any, number: int) -> list[str]:
+    return page.locator(f"#summary tbody tr > :nth-child({number})").all_inner_texts()
+
+
+def colours(page: Any) -> tuple[str, str]:
+    style = "(e) => [getComputedStyle(e).backgroundColor, getComputedStyle(e).color]"
+    return tuple(page.locator("body").evaluate(style))
+
+
+def test_page_shows_every_section(open_page: OpenPage, grid: Path):
+    page = open_page(grid / "report.html")
+    draw_all(page)
+    assert page.title() == f"{grid.name} · Evergraph"
+    sections = page.locator("main > section")
+    assert sections.count() == 11
+    assert page.locator("section.quiet").count() == 0  # there is data for all of them
+    assert page.locator("#matrices table.heatmap").count() == 5
+    assert page.locator("#matrices td.heat").first.inner_text() == "95.0"
+    assert page.locator("#sizes .series").count() == 2
+    assert page.locator("#embedding circle.kept").count() == 4
+    assert page.locator("#edges line.added").count() == 2
+    assert page.locator("#edges line.removed").count() == 1
+    assert page.locator("#ablation rect").count() == 5
+    assert "buffer_size" in page.locator("#settings").inner_text()
+    assert "abacus" in page.locator("#settings").inner_text()
+
+
+def test_sections_without_data_say_why(open_page: OpenPage, tmp_path: Path):
+    make_run(tmp_path / "run", "joint")
+    write_page(page_data(collect(tmp_path)), tmp_path / "page.html")
+    page = open_page(tmp_path / "page.html")
+    draw_all(page)
+    quiet = page.locator("section.quiet")
+    assert quiet.count() == 6
+    assert all(text.strip().endswith(".") for text in quiet.all_inner_texts())
+    assert page.locator("#matrices td.heat").count() == 3
+
+
+def test_columns_sort_by_click_and_by_key(open_page: OpenPage, grid: Path):
+    page = open_page(grid / "report.html")
+    head = page.locator("#summary thead th")
+    assert column(page, 1)[0] == "dslr"  # best PM first
+    assert head.nth(2).get_attribute("aria-sort") == "descending"
+    head.nth(2).locator("button").click()
+    assert head.nth(2).get_attribute("aria-sort") == "ascending"
+    assert column(page, 1) == ["joint", "replay-mf", "dslr-50", "no-structure", "dslr"]
+    head.nth(0).locator("button").focus()
+    page.keyboard.press("Enter")
+    assert head.nth(0).get_attribute("aria-sort") == "ascending"
+    assert head.nth(2).get_attribute("aria-sort") == "none"
+    assert column(page, 1) == ["dslr", "dslr-50", "joint", "no-structure", "replay-mf"]
+    by_paper = page.get_by_role("button", name="paper PM")
+    for _ in range(2):  # what the paper does not print stays last, whichever way
+        by_paper.click()
+        assert column(page, 6)[-1] == "–"
+
+
+def test_summary_stands_beside_the_paper(open_page: OpenPage, grid: Path):
+    page = open_page(grid / "report.html")
+    group = page_data(collect(grid))["datasets"][0]["groups"][0]
+    assert group["name"] == "dslr"
+    row = page.locator("#summary tbody tr", has=page.get_by_text("dslr", exact=True))
+    mean, std = group["estimates"]["pm"]["mean"], group["estimates"]["pm"]["std"]
+    assert f"{mean:.2f} ± {std:.2f}" in row.inner_text()
+    assert "81.59 ± 1.65" in row.inner_text()
+    assert f"{mean - 81.59:+.2f}" in row.inner_text()
+    page.get_by_role("radio", name="95 % interval").check()
+    low, high = group["estimates"]["pm"]["low"], group["estimates"]["pm"]["high"]
+    assert f"[{low:.2f}, {high:.2f}]" in row.inner_text()
+    page.get_by_role("radio", name="all datasets").check()
+    assert page.locator("#summary tbody tr").count() == 7
+
+
+def test_differences_agree_with_the_library(open_page: OpenPage, grid: Path):
+    page = open_page(grid / "report.html")
+    page.locator("#differences").scroll_into_view_if_needed()
+    page.locator("#differences .value").first.wait_for()
+    runs = collect(grid).datasets[0].groups
+    results = [run.results for group in runs for run in group.runs]
+    for reference in ("dslr", "replay-mf"):
+        page.locator("#differences select").select_option(reference)
+        page.locator("#differences .value").first.wait_for()
+        labels = page.locator("#differences .label").all_text_contents()
+        values = page.locator("#differences .value").all_text_contents()
+        shown = dict(zip(labels, values, strict=True))
+        for entry in compare_pairs(results, reference):
+            found = re.findall(r"[+−]?[\d.]+", shown[entry["other"]])
+            numbers = [float(word.replace("−", "-")) for word in found]
+            expected = [entry["difference"], entry["low"], entry["high"]]
+            assert numbers == pytest.approx(expected, abs=0.0051)  # shown with two decimals
+
+
+def test_toggles_change_what_is_shown(open_page: OpenPage, grid: Path):
+    page = open_page(grid / "report.html")
+    draw_all(page)
+    page.get_by_role("radio", name="classes", exact=True).check()
+    assert page.locator("#matrices .heatmap").first.locator("td.heat").count() == 6
+    page.locator("#matrices select").select_option("3")
+    assert page.locator("#matrices td.heat").first.inner_text() == "95.0"
+    lines = page.locator("#time path.series")
+    before = lines.count()
+    page.locator("#time .legend button", has_text="joint").click()
+    wait_until(page, f"document.querySelectorAll('#time path.series').length < {before}")
+    page.locator("#ablation").get_by_role("radio", name="zoomed").check()
+    page.locator("#ablation circle.dot").first.wait_for(state="attached")
+    assert page.locator("#ablation rect").count() == 0
+    page.locator("#edges").get_by_role("radio", name="after").check()
+    wait_until(page, "!document.querySelector('#edges line.removed')")
+    page.get_by_role("radio", name="citeseer").check()
+    wait_until(page, "document.querySelectorAll('#summary tbody tr').length === 2")
+
+
+def test_embedding_keeps_planted_clusters_together(open_page: OpenPage, grid: Path):
+    page = open_page(grid / "report.html")
+    draw_all(page)
+    read = """[...document.querySelectorAll('#embedding circle:not(.ring)')].map(
+        (c) => [+c.getAttribute('cx'), +c.getAttribute('cy'), c.style.fill])"""
+    for how in ("t-SNE", "PCA", "t-SNE"):
+        page.get_by_role("radio", name=how).check()
+        wait_until(page, "document.querySelectorAll('#embedding circle').length >= 80")
+        points = page.evaluate(read)
+        assert len({point[2] for point in points}) == len(CLASSES)
+        if how == "PCA":  # two components cannot hold four clusters apart
+            continue
+        for x, y, fill in points:
+            others = sorted(((x - a) ** 2 + (y - b) ** 2, c) for a, b, c in points)
+            assert [other[1] for other in others[1:6]] == [fill] * 5
+
+
+def test_pointing_shows_values(open_page: OpenPage, grid: Path):
+    page = open_page(grid / "report.html")
+    draw_all(page)
+    tip = page.locator("#tip")
+    assert tip.is_hidden()
+    for where, words in [
+        ("#embedding circle.kept", r"node 10[0-3]\nalpha\n.*\nin the buffer"),
+        ("#time circle.dot", r"after task [12]: .*\n95 % interval"),
+        ("#ablation rect", r"as the reference\nPM .*, n = 6"),
+        ("#matrices td.heat", r"after task 1, on alpha \+ beta"),
+        ("#edges circle.ego", r"node \d+\n.*class\nedge (kept|added|removed)"),
+        ("#stages rect", r"training: 3.0 s\n75 % of 4.0 s"),
+    ]:
+        mark = page.locator(where).last if "ego" in where else page.locator(where).first
+        mark.scroll_into_view_if_needed()
+        page.mouse.move(2, 2)
+        box = mark.bounding_box()
+        at_end = where == "#ablation rect"  # the mark of a bar is at its end
+        x = box["x"] + box["width"] * (1 if at_end else 0.5)
+        page.mouse.move(x, box["y"] + box["height"] / 2)
+        tip.wait_for(state="visible")
+        assert re.search(words, tip.inner_text()), (where, tip.inner_text())
+
+
+def test_theme_follows_the_system_and_the_reader(open_page: OpenPage, grid: Path):
+    light = open_page(grid / "report.html", color_scheme="light")
+    dark = open_page(grid / "report.html", color_scheme="dark")
+    bright, dim = colours(light), colours(dark)
+    assert bright[0] != dim[0]
+    light.get_by_role("radio", name="Dark").check()
+    assert colours(light) == dim
+    light.reload()
+    assert colours(light) == dim  # remembered
+    light.get_by_role("radio", name="Auto").check()
+    assert colours(light) == bright
+    dark.get_by_role("radio", name="Light").check()
+    assert colours(dark) == bright
+
+
+def test_keyboard_reaches_everything(open_page: OpenPage, grid: Path):
+    page = open_page(grid / "report.html")
+    draw_all(page)
+    page.evaluate("scrollTo(0, 0)")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    reached: set[str] = set()
+    for _ in range(250):
+        page.keyboard.press("Tab")
+        # The class of what has the focus, or the name of its element, and its section.
+        where = page.evaluate(
+            "(() => { const e = document.activeElement; return [e.closest('section')?.id || "
+            "'top', e.classList[0] || e.tagName.toLowerCase()].join(' '); })()"
+        )
+        if where == "top body":
+            break
+        reached.add(where)
+    expected = {
+        *("top input", "top a", "summary button", "summary scroll", "differences select"),
+        *("differences chart", "matrices heat", "time chart", "time button", "sizes chart"),
+        *("ablation input", "ablation chart", "embedding chart", "embedding button"),
+        *("edges chart", "buffer button", "stages chart", "stages summary", "settings summary"),
+    }
+    assert expected <= reached
+    chart = page.locator("#ablation .chart")
+    chart.focus()
+    seen = []
+    for _ in range(5):
+        page.keyboard.press("ArrowRight")
+        seen.append(page.locator("#tip strong").inner_text())
+    assert seen == ["dslr", "dslr-50", "joint", "no-structure", "replay-mf"]
+    page.keyboard.press("Escape")
+    assert page.locator("#tip").is_hidden()
+    page.locator("#matrices td.heat").first.focus()
+    page.keyboard.press("ArrowDown")
+    assert "after task 2" in page.locator("#tip").inner_text()
+
+
+@pytest.mark.parametrize("width", [320, 390, 768])
+def test_page_fits_narrow_windows(open_page: OpenPage, grid: Path, width: int):
+    page = open_page(grid / "report.html", viewport={"width": width, "height": 800})
+    draw_all(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for chart in page.locator(".chart svg").all():
+        assert chart.bounding_box()["width"] <= width
+    assert page.evaluate("parseFloat(getComputedStyle(document.body).fontSize)") >= 14
+
+
+def test_charts_follow_the_width_of_the_window(open_page: OpenPage, grid: Path):
+    page = open_page(grid / "report.html")
+    draw_all(page)
+    wide = page.locator("#ablation svg").bounding_box()["width"]
+    page.set_viewport_size({"width": 500, "height": 800})
+    wait_until(
+        page,
+        f"document.querySelector('#ablation svg').getBoundingClientRect().width < {wide} - 400",
+    )
+
+
+def test_hostile_names_are_shown_and_not_run(open_page: OpenPage, tmp_path: Path):
+    names = [HOSTILE, "b", "c", "d"]
+    for seed in range(2):
+        for label in (HOSTILE, "other"):
+            make_run(
+                tmp_path / f"{seed}{len(label)}",
+                f"dslr:r=0.{len(label)}",
+                seed,
+                label=label,
+                class_names=names,
+                diagnostics=planted_samples(),
+            )
+    data = page_data(collect(tmp_path))
+    data["title"] = HOSTILE
+    write_page(data, tmp_path / "page.html")
+    page = open_page(tmp_path / "page.html")
+    draw_all(page)
+    assert page.locator("h1").inner_text() == HOSTILE
+    assert HOSTILE in column(page, 1)
+    assert page.locator("img").count() == 0
+
+
+def test_page_of_300_runs_opens_within_two_seconds(open_page: OpenPage, tmp_path: Path):
+    methods = tuple(f"dslr:r=0.{number:02}@variant-{number}" for number in range(1, 11))
+    for dataset in ("cora", "citeseer", "amazon-computers"):
+        make_grid(tmp_path, methods, 10, dataset=dataset, diagnostics=planted_samples())
+    data = page_data(collect(tmp_path))
+    assert data["num_runs"] == 300
+    write_page(data, tmp_path / "page.html")
+    page = open_page(tmp_path / "page.html")
+    times = []
+    for _ in range(3):  # the best of three: this machine may be busy
+        page.reload()
+        page.locator("#summary tbody tr").first.wait_for()
+        ready = "performance.getEntriesByType('navigation')[0].loadEventEnd"
+        wait_until(page, f"{ready} > 0")
+        times.append(page.evaluate(ready))
+    assert min(times) < 2000

@@ -1,0 +1,409 @@
+"""The catalogue: every experiment is small, reaches the paper's numbers and writes its files."""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from evergraph.config import RunConfig
+from evergraph.lab.jobs import make_cells
+from evergraph.lab.paper.catalog import EXPERIMENTS, find_experiments
+from evergraph.lab.paper.experiment import Experiment, Facts
+from evergraph.lab.paper.numbers import paper_numbers
+from evergraph.lab.paper.reproduce import Request, find_facts, measure, needed_runs, plan
+from evergraph.lab.run_cache import RunPool
+from evergraph.lab.runs import execute
+from evergraph.stream import Graph
+from evergraph.stream.datasets import DATASETS, write_plain
+from support import Command
+
+IDS = [
+    "main",
+    "buffer-homophily",
+    "homophily-forgetting",
+    "buffer-size",
+    "diversity-effect",
+    "diversity",
+    "structure-effect",
+    "structure-heatmap",
+    "candidates",
+    "ablation",
+    "homophily-variants",
+    "training-time",
+    "sensitivity",
+    "beta",
+    "cm-vs-cd",
+    "deletion-addition",
+    "selector-time",
+    "link-predictor-time",
+    "selector-quality",
+    "radius",
+    "homophily-structure",
+    "embedding",
+    "datasets",
+    "hyperparameters",
+    "frontier",
+]
+FACTS = Facts("cora", 1770, 3, 6, 2)
+TINY = {"epochs": 1, "link_epochs": 1, "channels": 4, "heads": 2, "buffer_size": 8}
+FILES = ("json", "csv", "md", "tex", "svg")
+#: One of each kind of figure is written in all formats; for the others one format saves time.
+ALL_FORMATS = ("cm-vs-cd", "buffer-homophily", "radius", "structure-heatmap", "embedding")
+
+each = pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda e: e.id)
+
+
+def test_catalogue_has_every_experiment():
+    assert set(IDS) <= set(EXPERIMENTS)
+    assert [e.id for e in find_experiments("all")] == list(EXPERIMENTS)
+    assert find_experiments("beta") == [EXPERIMENTS["beta"]]
+
+
+@each
+def test_experiment_is_one_small_file(experiment: Experiment):
+    source = inspect.getsourcefile(experiment.rows)
+    module = sys.modules[inspect.getmodule(experiment.rows).__name__]
+    assert source is not None
+    assert len(inspect.getsource(module).splitlines()) < 100
+
+
+@each
+def test_experiment_has_distinct_rows_and_columns(experiment: Experiment):
+    names = [row.name for row in experiment.rows(FACTS)]
+    keys = [metric.key for metric in experiment.metrics]
+    assert len(names) == len(set(names)) > 0
+    assert len(keys) == len(set(keys)) > 0
+    assert set(experiment.figure.metrics) <= set(keys)
+    assert set(experiment.quick_rows or ()) <= set(names)
+    assert set(experiment.datasets) <= set(DATASETS)
+
+
+@each
+def test_experiment_reaches_every_printed_number(experiment: Experiment):
+    if experiment.id in ("datasets", "hyperparameters"):
+        names = None
+    else:
+        names = {row.name for row in experiment.rows(FACTS)}
+    keys = {metric.key for metric in experiment.metrics}
+    for table in experiment.paper_tables:
+        for rows in paper_numbers().get(table, {}).values():
+            for name, entry in rows.items():
+                assert names is None or name in names
+                assert entry == "oom" or set(entry) <= keys
+
+
+def test_every_table_of_numbers_belongs_to_an_experiment():
+    used = {table for e in EXPERIMENTS.values() for table in e.paper_tables}
+    spare = {"contradictions", "continual-gnn-selection"}
+    assert set(paper_numbers()) <= used | spare
+
+
+def test_plan_shares_runs_between_experiments():
+    parts = plan(find_experiments("all"), Request(quick=True))
+    runs = needed_runs(parts)
+    assert len({config.hash for config in runs}) == len(runs)
+    assert len(runs) < sum(len(part.configs) for part in parts)
+    beta = {c.hash for c in needed_runs(plan(find_experiments("beta"), Request(quick=True)))}
+    assert beta <= {config.hash for config in runs}
+    make_cells(runs, Path("out"))  # no two of them want one folder
+
+
+def test_plan_of_equal_rows_is_one_run():
+    parts = plan(find_experiments("radius"), Request(datasets=("cora",), seeds=1))
+    (main,) = plan(find_experiments("main"), Request(datasets=("cora",), seeds=1))
+    # Cora's preset has r = 0.2, so that this row is DSLR itself.
+    assert parts[0].configs["0.2", 0].hash == main.configs["dslr", 0].hash
+
+
+def test_request_leaves_settings_to_methods_that_have_them():
+    request = Request(quick=True, shared={"epochs": 3, "buffer_size": 9})
+    assert request.settings("mas")["num_nodes"] == 32
+    assert request.settings("finetune") == {"epochs": 3}
+    assert request.settings("dslr")["buffer_size"] == 9
+    assert list(request.all_seeds) == [0, 1]
+    assert list(Request().all_seeds) == list(range(10))
+    assert list(Request(seeds=4, first_seed=10).all_seeds) == [10, 11, 12, 13]
+
+
+def test_find_facts_counts_the_stream():
+    # 2,708 papers without Rule_Learning's 180, 70 % of them for training.
+    assert find_facts("cora", None) == Facts("cora", 1770, 3, 6, 2)
+
+
+@pytest.fixture(scope="module")
+def reproduced(tmp_path_factory: pytest.TempPathFactory, make_graph: Callable[..., Graph]) -> Path:
+    """All runs that the quick version of every experiment needs, on a tiny graph."""
+    folder = tmp_path_factory.mktemp("reproduced")
+    path = folder / "graph.npz"
+    write_plain(make_graph(num_nodes=60, num_classes=6), path)
+    request = Request(quick=True, datasets=(str(path),), seeds=2, shared=TINY)
+    for config in needed_runs(plan(find_experiments("all"), request)):
+        (cell,) = make_cells([config], folder / "out")
+        execute(cell.config, cell.path)
+    return folder
+
+
+def words(folder: Path, name: str) -> list[object]:
+    sets = [part for key, value in TINY.items() for part in ("--set", f"{key}={value}")]
+    where = ["--dataset", folder / "graph.npz", "--output", folder / "out", "--device", "cpu"]
+    return ["reproduce", name, "--quick", "--seeds", 2, *where, *sets]
+
+
+def refuse(*_: Any, **__: Any) -> None:
+    raise AssertionError("a run was not shared")
+
+
+def without_first_checkpoints(folder: str, names: list[str]) -> list[str]:
+    """Leaves out the checkpoints of seed 0."""
+    return [name for name in names if name == "checkpoint" and folder.endswith("seed-0")]
+
+
+def save_nothing(figure: object, folder: Path, name: str) -> None:
+    """Stands for drawing, which takes a second each."""
+    (folder / f"{name}.svg").write_text("<svg/>")
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_reproduce_writes_every_file(
+    name: str, reproduced: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sys.modules["evergraph.lab.cli.reproduce"], "run_cells", refuse)
+    formats = ("png", "svg", "pdf") if name in ALL_FORMATS else ("svg",)
+    monkeypatch.setattr("evergraph.lab.report.experiment_figures.FORMATS", formats)
+    answer = command(*words(reproduced, name))
+    assert answer.code == 0, answer.err
+    folder = reproduced / "out" / name
+    for suffix in (*FILES, *formats):
+        assert (folder / f"{name}.{suffix}").stat().st_size > 0, suffix
+    outcome = json.loads((folder / f"{name}.json").read_text())
+    experiment = EXPERIMENTS[name]
+    assert outcome["missing"] == {}
+    measured = {row["metric"] for row in outcome["rows"]}
+    present = {m.key for m in experiment.metrics if not m.key.startswith("class ")}
+    assert present <= measured
+    seeds = [0] if experiment.describe is not None else [0, 1]
+    assert all(row["seeds"] in (seeds, seeds[:1], seeds[1:]) for row in outcome["rows"])
+    assert [entry["text"] for entry in outcome["statements"]] == [
+        statement.text for statement in experiment.statements
+    ]
+    lines = list(csv.DictReader((folder / f"{name}.csv").open()))
+    assert len(lines) >= len(outcome["rows"])
+    assert "Quick mode" in (folder / f"{name}.md").read_text()
+
+
+def test_reproduce_draws_the_plane_of_the_first_task(
+    reproduced: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("evergraph.lab.report.reproduction.save_figure", save_nothing)
+    assert command(*words(reproduced, "embedding")).code == 0
+    points = json.loads((reproduced / "out/embedding/embedding-points.json").read_text())
+    assert set(points["kept"]) == {"MF", "CD"}
+    assert len(points["places"]) == len(points["labels"]) == len(points["kept"]["MF"])
+    assert set(points["labels"]) == {0, 1}
+    for kept in points["kept"].values():
+        assert 0 < sum(kept) < len(kept)
+    outcome = json.loads((reproduced / "out/embedding/embedding.json").read_text())
+    assert outcome["figure"]["drawn"]
+    assert outcome["notes"][-1].endswith("graph.npz, seed 0.")
+
+
+def test_reproduce_says_when_there_is_no_plane_to_draw(
+    reproduced: Path, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr("evergraph.lab.report.reproduction.save_figure", save_nothing)
+    shutil.copytree(
+        reproduced / "out/runs", tmp_path / "out/runs", ignore=without_first_checkpoints
+    )
+    where = ["--output", tmp_path / "out", "--document", tmp_path / "page.md"]
+    assert command(*words(reproduced, "embedding"), *where).code == 0
+    assert "![" in (tmp_path / "page.md").read_text()
+    assert "seed 1." in (tmp_path / "out/embedding/embedding.md").read_text()
+    for checkpoint in (tmp_path / "out/runs").rglob("checkpoint"):
+        shutil.rmtree(checkpoint)
+    assert command(*words(reproduced, "embedding"), *where).code == 0
+    assert "![" not in (tmp_path / "page.md").read_text()
+    assert "No picture: no finished run has its checkpoint" in (tmp_path / "page.md").read_text()
+
+
+def test_reproduce_all_gives_an_overview_and_a_document(
+    reproduced: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("evergraph.lab.report.reproduction.save_figure", save_nothing)
+    page = reproduced / "reproduction.md"
+    explanations = reproduced / "results" / "explanations.yaml"
+    explanations.parent.mkdir(exist_ok=True)
+    explanations.write_text("beta: Tested with four epochs.\n")
+    answer = command(*words(reproduced, "all"), "--document", page)
+    assert answer.code == 0, answer.err
+    assert all(name in answer.out for name in IDS)
+    text = page.read_text()
+    assert all(f"\n## {name}\n" in text for name in IDS)
+    assert "Tested with four epochs." in text
+    assert "random on Amazon FM | Table 13: 29.33; Table 15: 23.85" in text
+    for link in re.findall(r"\]\((results/[^)]+)\)", text):
+        assert (reproduced / link).exists(), link
+    before = page.read_text()
+    assert command("reproduce", "--output", reproduced / "out", "--document", page).code == 0
+    assert page.read_text() == before
+    explanations.write_text("betta: A name that nothing has.\n")
+    refused = command("reproduce", "--output", reproduced / "out", "--document", page)
+    explanations.unlink()
+    assert refused.code == 2
+    assert "did you mean 'beta'?" in refused.err
+    assert page.read_text() == before
+
+
+def test_as_printed_stands_beside_ours(
+    reproduced: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("evergraph.lab.report.reproduction.save_figure", save_nothing)
+    printed, page = reproduced / "printed", reproduced / "both.md"
+    again = ["--as-printed", "--jobs", 1]
+    line = [printed if word == reproduced / "out" else word for word in words(reproduced, "beta")]
+    assert command(*line, *again).code == 0
+    config = RunConfig.from_yaml(next(printed.rglob("config.yaml")).read_text(), "config.yaml")
+    assert (config.model.dropout, config.training.label_smoothing) == (0.0, 0.0)
+    assert command(*words(reproduced, "beta")).code == 0
+    write = ["reproduce", "--output", reproduced / "out", "--document", page, "--beside"]
+    assert command(*write, printed).code == 0
+    section = page.read_text().split("\n## beta\n")[1].split("\n## ")[0]
+    assert "| verdict | as printed |" in section
+    assert (reproduced / "results/beta/beta-as-printed.json").exists()
+    assert "**As printed.**" in page.read_text()
+    refused = command(*write, reproduced / "out")
+    assert refused.code == 2
+    assert "which has other settings" in refused.err
+
+
+def test_other_seeds_stand_beside_the_first(
+    reproduced: Path, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("evergraph.lab.report.reproduction.save_figure", save_nothing)
+    page, first = tmp_path / "page.md", ["--output", tmp_path / "first"]
+    other = ["--output", tmp_path / "other"]
+    line = [*words(reproduced, "cm-vs-cd"), "--jobs", 1]
+    assert command(*line, *first, "--merge", reproduced / "out").code == 0
+    assert command(*line, *other, "--first-seed", 2).code == 0
+    for place in (first, other):  # has no seeds and nothing to judge
+        assert command(*words(reproduced, "datasets"), *place).code == 0
+    write = ["reproduce", *first, "--document", page, "--again"]
+    refused = command(*write, tmp_path / "other")
+    assert "which has other settings" in refused.err  # of quick runs nothing is judged
+    for folder in ("first", "other"):
+        path = tmp_path / folder / "cm-vs-cd/cm-vs-cd.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "quick": False}))
+    assert command(*write, tmp_path / "other").code == 0
+    text = page.read_text()
+    assert "| verdict | seeds 2–3 |" in text
+    assert "**Other seeds.**" in text
+    assert "| statements | with other seeds |" in text
+    assert [path.name for path in tmp_path.rglob("*-again.json")] == ["cm-vs-cd-again.json"]
+    refused = command(*write, tmp_path / "first")
+    assert refused.code == 2
+    assert "which has seed 0 of 'cm-vs-cd' as well" in refused.err
+    assert page.read_text() == text
+
+
+def test_times_of_different_machines_are_left_out(reproduced: Path, tmp_path: Path):
+    request = Request(quick=True, datasets=(str(reproduced / "graph.npz"),), seeds=2, shared=TINY)
+    (part,) = plan(find_experiments("selector-time"), request)
+    pool = RunPool(tmp_path)
+    pool.take(needed_runs([part]), [reproduced / "out"])
+    table = measure(part, pool, request)
+    assert table.notes == []
+    assert table("mf", "selection")
+    there = pool.folders[part.configs["mf", 0].hash] / "environment.json"
+    there.write_text(json.dumps({**json.loads(there.read_text()), "device_name": "another"}))
+    table = measure(part, pool, request)
+    (note,) = table.notes
+    assert "another with" in note
+    assert not table("mf", "selection")
+    assert not table("cd", "selection")
+
+
+def test_times_of_runs_that_ran_together_can_be_left_out(reproduced: Path, command: Command):
+    where = ["--output", reproduced / "out"]
+    path = reproduced / "out/candidates/candidates.json"
+    for option, shown in (("--no-times", False), ("--times", True)):
+        assert command(*words(reproduced, "candidates"), *where, option).code == 0
+        outcome = json.loads(path.read_text())
+        assert any(row["metric"] == "inference" for row in outcome["rows"]) == shown
+        assert bool(outcome["statements"][0]["seeds"]) == shown
+        assert outcome["statements"][1]["seeds"] == [0, 1]
+        assert any("are left out: --no-times" in note for note in outcome["notes"]) != shown
+
+
+def test_pool_takes_runs_whatever_their_label(reproduced: Path, tmp_path: Path):
+    request = Request(quick=True, datasets=(str(reproduced / "graph.npz"),), seeds=1, shared=TINY)
+    wanted = needed_runs(plan(find_experiments("cm-vs-cd"), request))
+    source = RunPool(reproduced / "out")
+    foreign = tmp_path / "elsewhere" / "some" / "place"
+    foreign.mkdir(parents=True)
+    for number, config in enumerate(wanted):
+        there = source.folders[config.hash]
+        copy = foreign / str(number)
+        copy.mkdir()
+        for file in ("config.yaml", "results.json"):
+            content = (there / file).read_text().replace(config.label, "renamed")
+            (copy / file).write_text(content.replace(config.hash, "made-by-an-older-release"))
+    pool = RunPool(tmp_path / "here")
+    assert pool.take(wanted, [tmp_path / "elsewhere"]) == len(wanted) == 2
+    for config in wanted:
+        results = pool.results(config.hash)
+        assert results is not None
+        assert (results["label"], results["config_hash"]) == (config.label, config.hash)
+        written = yaml.safe_load((pool.folders[config.hash] / "config.yaml").read_text())
+        assert RunConfig.model_validate(written) == config
+    assert pool.take(wanted, [tmp_path / "elsewhere"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["nothing"], "Unknown experiment 'nothing'"),
+        ([], "Expected an experiment or '--document'"),
+        (["beta", "--seeds", "0"], "'--seeds' of at least 1 (got 0)"),
+        (["beta", "--jobs", "0"], "'--jobs' of at least 1 (got 0)"),
+        (["beta", "--engine", "rai"], "Unknown engine 'rai': did you mean 'ray'?"),
+        (["beta", "--address", "auto"], "'--address' only with a Ray cluster"),
+        (["beta", "--gpus", "0.5"], "'--gpus' only with a Ray cluster"),
+        (["beta", "--track", "tensorbord"], "did you mean 'tensorboard'?"),
+        (["beta", "--set", "betta=1"], "did you mean 'beta'?"),
+        (["beta", "--dataset", "corra"], "did you mean 'cora'?"),
+        (["frontier", "--as-printed"], "'--as-printed' with an experiment of the paper"),
+        (["datasets", "--as-printed"], "'--as-printed' with an experiment of the paper"),
+        (["training-time", "--as-printed"], "not about time alone (got 'training-time')"),
+        (["beta", "--beside", "other"], "'--document' with '--beside' (got 'other' alone)"),
+        (["--document", "page.md", "--beside", "nowhere"], "'--beside' to be a folder of outcomes"),
+        (["beta", "--again", "other"], "'--document' with '--again' (got 'other' alone)"),
+        (["--document", "page.md", "--again", "nowhere"], "which has no outcome); reproduce with"),
+        (["beta", "--first-seed", "-1"], "'--first-seed' of at least 0 (got -1)"),
+        (["beta", "--quick", "--merge", "nowhere"], "'--merge' to name a folder with finished"),
+    ],
+)
+def test_reproduce_refuses_in_one_sentence(
+    more: list[str], sentence: str, work: Path, command: Command
+):
+    answer = command("reproduce", *more, "--output", work / "out")
+    assert answer.code == 2
+    assert sentence in answer.err
+    assert answer.err.count("\n") == 1
+    assert not (work / "out").exists()
+
+
+def test_experiments_lists_all(command: Command):
+    assert all(name in command("experiments").out for name in IDS)
+    assert {entry["id"] for entry in json.loads(command("experiments", "--json").out)} >= set(IDS)
+    runs = needed_runs(plan(find_experiments("all"), Request(quick=True)))
+    told = command("reproduce", "all", "--quick", "--plan", "--output", "none").out
+    assert re.search(rf"together +│ +{len(runs)} │ +{len(runs)} │", told)

@@ -1,0 +1,87 @@
+"""The vocabulary of experiments: quantities per seed pair up, tables find and fit."""
+
+from __future__ import annotations
+
+import pytest
+
+from evergraph.lab.paper.catalog.homophily_trend import deviation_at, trend
+from evergraph.lab.paper.experiment import Facts, Row, Table, Values, average, larger
+
+FACTS = Facts("cora", 100, 3, 6, 2)
+ROWS = [Row("a", "dslr", "s", 1.0), Row("b", "dslr", "s", 2.0), Row("c", "dslr", "t", 4.0)]
+CELLS = {
+    ("a", "pm"): Values({0: 1.0, 1: 5.0}),
+    ("b", "pm"): Values({0: 3.0, 1: 5.0, 2: 9.0}),
+    ("c", "pm"): Values({0: 4.0, 1: 3.0}),
+    ("a", "fm"): Values({0: 2.0}),
+    ("b", "fm"): Values({0: 7.0}),
+}
+TABLE = Table(FACTS, ROWS, CELLS, {"pm": 1, "fm": -1})
+
+
+def test_values_pair_the_seeds_that_both_have():
+    first, second = Values({0: 5.0, 1: 7.0, 3: 1.0}), Values({1: 2.0, 0: 1.0, 2: 9.0})
+    assert first - second == {0: 4.0, 1: 5.0}
+    assert first + second == {0: 6.0, 1: 9.0}
+    assert first - 1.0 == {0: 4.0, 1: 6.0, 3: 0.0}
+    assert -first == {0: -5.0, 1: -7.0, 3: -1.0}
+    assert second / Values({0: 2.0, 1: 0.0}) == {0: 0.5}  # nothing by zero
+    assert Values().mean is None
+
+
+def test_average_takes_common_seeds():
+    assert average([Values({0: 1.0, 1: 2.0}), Values({1: 4.0}), Values()]) == {1: 3.0}
+    assert average([]) == {}
+
+
+def test_table_finds_the_best_by_what_is_good():
+    assert TABLE.best(["a", "b", "c"], "pm") is CELLS["b", "pm"]
+    assert TABLE.best(["a", "b"], "fm") is CELLS["a", "fm"]
+    assert TABLE.best(["a", "b", "c"], "fm") == {}  # c may turn out to be the best
+    assert TABLE.best(["nobody"], "pm") == {}
+    assert TABLE("nobody", "pm") == {}
+    assert larger("b", "a", "pm")(TABLE) == {0: 2.0, 1: 0.0}
+
+
+def test_table_fits_a_slope_per_seed():
+    # x = 1, 2, 4 around 7/3; y = 1, 3, 4 gives Σ(x − 7/3)y / Σ(x − 7/3)² = (13/3)/(14/3)
+    assert TABLE.slope(["a", "b", "c"], "pm")[0] == pytest.approx(13 / 14)
+    assert TABLE.slope(["a", "b"], "pm") == pytest.approx({0: 2.0, 1: 0.0})
+    assert TABLE.slope(["a"], "pm") == {}
+    assert TABLE.slope(["a", "b", "c"], "fm") == {}  # c is still to come
+
+
+def test_table_measures_deviation_from_the_median():
+    assert TABLE.deviation("b", "pm") == {0: 2.0, 1: 0.0, 2: 4.0}
+    assert TABLE.deviation("a", "pm") == {}  # of two seeds each is as far as the other
+    assert TABLE.names("s") == ["a", "b"]
+    assert TABLE.mean(["a", "b", "nobody"], "pm") == {0: 2.0, 1: 5.0}
+    assert TABLE.mean(["a", "b", "c"], "fm") == {}
+
+
+def test_trend_is_one_slope_within_classes():
+    # Class s: (0, 10), (1, 8), (2, 8); class t, on another level: (0, 50), (1, 48), (2, 49).
+    points = {"s": [(0, 10), (1, 8), (2, 8)], "t": [(0, 50), (1, 48), (2, 49)]}
+    rows = [Row(f"{c}{i}", "dslr", c) for c in points for i in range(3)]
+    cells = {}
+    for c, pairs in points.items():
+        for i, (x, y) in enumerate(pairs):
+            cells[f"{c}{i}", "homophily"] = Values({0: float(x)})
+            cells[f"{c}{i}", "forgetting"] = Values({0: float(y)})
+    table = Table(FACTS, rows, cells, {})
+    assert trend(table) == pytest.approx({0: (-2 - 1) / 4})
+    assert trend(table, "lower") == pytest.approx({0: -2.0})
+    assert trend(table, "upper") == pytest.approx({0: 0.5})
+
+
+def test_deviation_at_takes_each_class_at_its_end():
+    rows = [Row("low", "dslr", "s"), Row("high", "dslr", "s")]
+    cells = {
+        ("low", "homophily"): Values({0: 0.1, 1: 0.2, 2: 0.1}),
+        ("high", "homophily"): Values({0: 0.9, 1: 0.8, 2: 0.9}),
+        ("low", "forgetting"): Values({0: 1.0, 1: 1.0, 2: 2.0}),
+        ("high", "forgetting"): Values({0: 0.0, 1: 5.0, 2: 9.0}),
+    }
+    table = Table(FACTS, rows, cells, {})
+    assert deviation_at(table, most=True) == {0: 5.0, 1: 0.0, 2: 4.0}
+    assert deviation_at(table, most=False) == {0: 0.0, 1: 0.0, 2: 1.0}

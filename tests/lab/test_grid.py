@@ -1,0 +1,311 @@
+"""Grids: cells and their folders, merging, and kills that cost at most the unfinished cells."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from evergraph.config import RunConfig, Variant, resolve
+from evergraph.errors import InputError
+from evergraph.events import Epoch, TaskDone, TaskStarted
+from evergraph.lab import cli
+from evergraph.lab.grid import merge_runs, run_grid
+from evergraph.lab.jobs import Cell, ProgressTracker, dataset_slug, make_cells, slug
+from evergraph.lab.runs import RunFolder, execute
+from evergraph.lab.summary import collect_results, summarise_grid
+
+SHARED = {"epochs": 2, "link_epochs": 2, "channels": 4, "heads": 2}
+TIMEOUT = 60
+
+
+def make_config(method: str = "finetune", seed: int = 0, dataset: str = "graph.npz") -> RunConfig:
+    return resolve(Variant.parse(dataset), Variant.parse(method), seed, SHARED)
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def results_at(folder: Path) -> dict[str, int]:
+    """Lists finished runs with the time they were written."""
+    files = folder.glob("runs/*/*/*/results.json")
+    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in files}
+
+
+# --- cells ---------------------------------------------------------------------------------
+
+
+def test_make_cells_names_folders_by_dataset_label_and_seed():
+    methods = ("finetune", "replay:beta=0.2,selector=mf", "replay@mine")
+    configs = [make_config(method, seed) for method in methods for seed in (0, 1)]
+    configs.append(make_config("finetune", 0, "cora"))
+    configs.append(make_config("finetune", 0, "synthetic:nodes=50,classes=2"))
+    paths = [str(cell.path) for cell in make_cells(configs, Path("out"))]
+    assert paths == [
+        "out/runs/graph/finetune/seed-0",
+        "out/runs/graph/finetune/seed-1",
+        "out/runs/graph/replay-beta=0.2-selector=mf/seed-0",
+        "out/runs/graph/replay-beta=0.2-selector=mf/seed-1",
+        "out/runs/graph/mine/seed-0",
+        "out/runs/graph/mine/seed-1",
+        "out/runs/cora/finetune/seed-0",
+        "out/runs/synthetic-classes=2-nodes=50/finetune/seed-0",
+    ]
+
+
+def test_make_cells_refuses_labels_that_clash():
+    for methods in (("finetune", "finetune"), ("replay@a", "dslr@a"), ("replay@a/b", "dslr@a b")):
+        configs = [make_config(method) for method in methods]
+        with pytest.raises(InputError, match="@label"):
+            make_cells(configs, Path("out"))
+
+
+def test_make_cells_keeps_generated_graphs_apart():
+    configs = [make_config(dataset=f"synthetic:seed={seed}") for seed in (0, 1)]
+    assert len({cell.path for cell in make_cells(configs, Path("out"))}) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("a b", "a-b"), ("../../etc", "etc"), ("β=1", "=1"), ("…", "unnamed"), ("x.y_z+1", "x.y_z+1")],
+)
+def test_slug_is_a_safe_folder_name(text: str, name: str):
+    assert slug(text) == name
+    assert dataset_slug(make_config(dataset="/data/my graph.npz")) == "my-graph"
+
+
+def test_progress_tracker_rises_from_zero_to_one():
+    tracker = ProgressTracker(make_config())
+    loss = torch.tensor(1.0)
+    events = []
+    for task in range(2):
+        events.append(TaskStarted(task, 2, 10, 10, (0, 1), "full batch", "it fits"))
+        events += [Epoch(task, "structure", epoch, 2, loss) for epoch in range(2)]
+        events += [Epoch(task, "classify", epoch, 2, loss) for epoch in range(2)]
+        events.append(TaskDone(task, [50.0] * (task + 1), [], [], {}, 0))
+    parts, texts = zip(*(tracker.update(event) for event in events), strict=True)
+    assert list(parts) == sorted(parts)
+    assert (parts[0], parts[-1]) == (0.0, 1.0)
+    assert texts[0] == "task 1/2"
+    assert "accuracy 50.0 %" in texts[-1]
+
+
+# --- merging -------------------------------------------------------------------------------
+
+
+def test_merge_runs_joins_two_folders(work: Path):
+    first = make_cells([make_config(seed=seed) for seed in (0, 1)], work / "a")
+    second = make_cells([make_config(seed=2), make_config("joint")], work / "b")
+    for cell in (*first, *second):
+        execute(cell.config, cell.path)
+    assert merge_runs(work / "all", [work / "a", work / "b"]) == 4
+    assert set(results_at(work / "all")) == {
+        "runs/graph/finetune/seed-0/results.json",
+        "runs/graph/finetune/seed-1/results.json",
+        "runs/graph/finetune/seed-2/results.json",
+        "runs/graph/joint/seed-0/results.json",
+    }
+    for cell in (*first, *second):
+        copy = make_cells([cell.config], work / "all")[0].path
+        for path in cell.path.rglob("*"):
+            if path.is_file():
+                assert (copy / path.relative_to(cell.path)).read_bytes() == path.read_bytes()
+    assert merge_runs(work / "all", [work / "a", work / "b"]) == 0  # nothing is new
+
+
+def test_merge_runs_replaces_the_unfinished_and_refuses_others(work: Path):
+    (there,) = make_cells([make_config()], work / "there")
+    execute(there.config, there.path)
+    (here,) = make_cells([make_config()], work / "here")
+    execute(here.config, here.path)
+    (here.path / "results.json").unlink()
+    assert merge_runs(work / "here", [work / "there"]) == 1
+    assert read(here.path / "results.json") == read(there.path / "results.json")
+
+    (other,) = make_cells([make_config("finetune:lr=0.1@finetune")], work / "other")
+    execute(other.config, other.path)
+    before = results_at(work / "here")
+    with pytest.raises(InputError, match="other settings"):
+        merge_runs(work / "here", [work / "other"])
+    assert results_at(work / "here") == before
+
+
+def test_merge_runs_takes_single_run_folders(work: Path):
+    execute(make_config(), work / "lone")
+    assert merge_runs(work / "all", [work / "lone"]) == 1
+    assert set(results_at(work / "all")) == {"runs/graph/finetune/seed-0/results.json"}
+
+
+def test_copies_that_were_cut_short_are_no_runs(work: Path):
+    (cell,) = make_cells([make_config()], work / "out")
+    execute(cell.config, cell.path)
+    cut = cell.path.with_name(".seed-1.99.new")
+    cut.mkdir()
+    (cut / "results.json").write_bytes((cell.path / "results.json").read_bytes())
+    assert len(collect_results(work / "out")) == 1
+    assert merge_runs(work / "all", [work / "out"]) == 1
+
+
+def test_merge_runs_refuses_folder_without_runs(work: Path):
+    (work / "empty").mkdir()
+    for name in ("empty", "nowhere"):
+        with pytest.raises(InputError, match=f"'--merge' .* '.*{name}'"):
+            merge_runs(work / "all", [work / name])
+
+
+# --- running -------------------------------------------------------------------------------
+
+
+def test_run_grid_of_finished_cells_starts_nothing(work: Path, monkeypatch: pytest.MonkeyPatch):
+    cells = make_cells([make_config(seed=seed) for seed in (0, 1)], work / "out")
+    for cell in cells:
+        execute(cell.config, cell.path)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a worker was started")
+
+    monkeypatch.setattr("evergraph.lab.engines.local.ProcessPoolExecutor", refuse)
+    told: list[tuple[Cell, float]] = []
+    failed = run_grid(
+        cells,
+        jobs=2,
+        device="cpu",
+        data_root=None,
+        on_message=refuse,
+        on_cell=lambda cell, results, reason: told.append((cell, (results or {})["pm"])),
+    )
+    assert failed == []
+    assert [cell for cell, _ in told] == cells
+
+
+def compare(output: str, *extra: str, epochs: int = 30) -> list[str]:
+    """Words of a grid of six cells, each well under a second."""
+    words = ["compare", "--dataset", "graph.npz", "--method", "finetune", "--method", "dslr"]
+    for key, value in {**SHARED, "epochs": epochs, "buffer_size": 8}.items():
+        words += ["--set", f"{key}={value}"]
+    return [*words, "--seeds", "3", "--jobs", "2", "--device", "cpu", "--output", output, *extra]
+
+
+def call(monkeypatch: pytest.MonkeyPatch, words: Sequence[str]) -> None:
+    """Calls the command in this process; its workers are real."""
+    monkeypatch.setattr(sys, "argv", ["evergraph", *words])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 0
+
+
+@pytest.fixture
+def start(work: Path) -> Iterator[Callable[[Sequence[str]], subprocess.Popen[bytes]]]:
+    """Starts the real command in its own session; nothing of it outlives the test."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def begin(words: Sequence[str]) -> subprocess.Popen[bytes]:
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "evergraph", *words],
+                cwd=work,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        )
+        return started[-1]
+
+    yield begin
+    for process in started:
+        if running(process.pid):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def running(session: int) -> list[str]:
+    """Lists the processes of a session that run, from ``/proc``; zombies do not."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, group, *_ = stat.read_text().rpartition(")")[2].split()
+            words = (stat.parent / "cmdline").read_text().split("\0")
+        except (OSError, ValueError):
+            continue
+        if int(group) == session and state != "Z":
+            found.append(" ".join(words))
+    return found
+
+
+def cells_of(folder: Path) -> list[Path]:
+    return sorted(path.parent for path in folder.glob("runs/*/*/*/config.yaml"))
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = TIMEOUT) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return condition()
+
+
+def test_grid_killed_in_the_middle_continues_to_the_same_summary(
+    work: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    start: Callable[[Sequence[str]], subprocess.Popen[bytes]],
+):
+    process = start(compare("killed"))
+    assert wait_for(lambda: bool(results_at(work / "killed")) or process.poll() is not None)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert wait_for(lambda: not running(process.pid))
+    finished = results_at(work / "killed")
+    assert 1 <= len(finished) < 6
+    assert not (work / "killed" / "summary.json").exists()
+
+    call(monkeypatch, compare("killed"))
+    after = results_at(work / "killed")
+    assert len(after) == 6
+    assert {name: after[name] for name in finished} == finished  # not run again
+
+    # The reference: every cell in this process, without workers and without a kill.
+    for cell in make_cells([RunFolder(path).config() for path in cells_of(work / "killed")], work):
+        execute(cell.config, cell.path)
+    whole = summarise_grid(collect_results(work / "runs"))
+    summary = read(work / "killed" / "summary.json")
+    assert [(entry["label"], entry["seeds"]) for entry in summary] == [
+        ("dslr", [0, 1, 2]),
+        ("finetune", [0, 1, 2]),
+    ]
+    drop = {"seconds": None}
+    assert [{**entry, **drop} for entry in summary] == [{**entry, **drop} for entry in whole]
+    for name in after:
+        assert {**read(work / "killed" / name), **drop} == {**read(work / name), **drop}
+    (comparison,) = read(work / "killed" / "comparisons.json")
+    assert (comparison["reference"], comparison["other"]) == ("finetune", "dslr")
+    assert (work / "killed" / "summary.md").exists()
+
+
+def test_grid_leaves_no_workers_when_its_parent_is_killed(
+    work: Path, start: Callable[[Sequence[str]], subprocess.Popen[bytes]]
+):
+    # One worker is at a cell without end, the other has nothing left to do.
+    words = ["compare", "--dataset", "graph.npz", "--method", "finetune:epochs=1@short"]
+    words += ["--method", "finetune:epochs=10000000@endless", "--seeds", "1", "--jobs", "2"]
+    process = start([*words, "--device", "cpu", "--output", "out"])
+    assert wait_for(lambda: bool(results_at(work / "out")))
+    endless = work / "out" / "runs" / "graph" / "endless" / "seed-0" / "environment.json"
+    assert wait_for(endless.exists)
+    time.sleep(0.3)
+    assert len([line for line in running(process.pid) if "spawn_main" in line]) == 2
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    wait_for(lambda: not running(process.pid), seconds=8)
+    assert running(process.pid) == []

@@ -1,0 +1,129 @@
+"""Presets: what tuning chose stands before what is shared; adopting a search writes it down."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import yaml
+
+from evergraph import presets
+from evergraph.config import Variant, resolve, settable_keys
+from evergraph.errors import InputError
+from evergraph.lab.trials import TrialRow, read_rows, write_rows
+from evergraph.methods import METHODS, method_class
+from evergraph.presets import PRESETS, preset_for, tuned
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "adopt_tuning.py"
+
+
+def test_tuned_values_are_of_known_datasets_methods_and_searched_keys():
+    for dataset, by_method in tuned().items():
+        assert dataset in PRESETS
+        for method, settings in by_method.items():
+            assert settings.keys() <= settable_keys(method)
+            assert "buffer_size" not in settings
+            resolve(Variant.parse(dataset), Variant.parse(method), 0)
+
+
+def test_preset_is_the_shared_one_without_own_keys_then_the_tuned_one(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    chosen = {"cora": {"ewc": {"lam": 300, "dropout": 0.2}, "er-gnn": {"selector": "im"}}}
+    monkeypatch.setattr(presets, "tuned", lambda: chosen)
+    config = resolve(Variant.parse("cora"), Variant.parse("ewc"), 0)
+    assert (config.settings["lam"], config.model.dropout) == (300.0, 0.2)
+    assert config.training.label_smoothing == PRESETS["cora"]["label_smoothing"]
+    assert config.overrides == {}
+    er_gnn = resolve(Variant.parse("cora"), Variant.parse("er-gnn"), 0).settings
+    assert (er_gnn["selector"], er_gnn["beta"]) == ("im", "share")
+    assert er_gnn["replay_weights"] == "balanced"
+    # What is not tuned is as it was, and the user has the last word.
+    for method in ("dslr", "replay", "finetune", "joint"):
+        assert preset_for("cora", method) == PRESETS["cora"]
+    assert "lam" not in preset_for("cora", "mas")
+    assert preset_for("graph.npz", "ewc") == {}
+    mine = resolve(Variant.parse("cora"), Variant.parse("ewc:lam=5"), 0, {"dropout": 0.3})
+    assert (mine.settings["lam"], mine.model.dropout) == (5.0, 0.3)
+
+
+def test_printed_settings_are_the_papers_and_nothing_of_ours():
+    config = resolve(Variant.parse("cora"), Variant.parse("dslr"), 0, presets="printed")
+    keys = ("beta", "lam", "num_neighbors", "num_candidates", "tau", "r", "buffer_size")
+    assert [config.settings[key] for key in keys] == [0.1, 0.5, 5, 50, 0.8, 0.3, 100]
+    assert (config.model.dropout, config.model.head_init) == (0.0, "uniform")
+    assert (config.training.label_smoothing, config.training.lr) == (0.0, 0.005)
+    assert config.settings["replay_weights"] == "none"
+    # Other methods keep what their own papers say.
+    ewc = resolve(Variant.parse("amazon-computers"), Variant.parse("ewc"), 0, presets="printed")
+    assert ewc.settings["lam"] == method_class("ewc").Config().lam
+    assert ewc.model.dropout == 0.0
+    mine = Variant.parse("dslr:dropout=0.3")
+    assert resolve(Variant.parse("cora"), mine, 0, presets="printed").model.dropout == 0.3
+
+
+@pytest.fixture
+def adopt():
+    spec = importlib.util.spec_from_file_location("adopt_tuning", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.adopt
+
+
+def folder(path: Path, *rows: TrialRow) -> Path:
+    path.mkdir()
+    (path / "trials.csv").write_bytes(write_rows(rows))
+    return path
+
+
+def row(method: str, trial: int, pm: float, settings: str, dataset: str = "cora") -> TrialRow:
+    return TrialRow(dataset, method, trial, 2, pm, 1.0, 90.0, settings)
+
+
+def test_adopt_joins_searches_into_presets_and_log(tmp_path: Path, adopt):
+    root = tmp_path / "repository"
+    target = root / "src" / "evergraph" / "tuned.yaml"
+    target.parent.mkdir(parents=True)
+    (root / "docs").mkdir()
+    target.write_text("# what this is\n# and whence\n{}\n")
+    first = folder(
+        tmp_path / "a",
+        row("ewc", 0, 40.0, "lam=1000"),
+        row("ewc", 1, 50.0, "lam=30"),
+        row("er-gnn", 0, 80.0, "selector=cm replay_weights=none"),
+        row("replay-mf", 0, 80.0, "beta=0.2"),
+    )
+    second = folder(tmp_path / "b", row("ewc", 0, 60.0, "lam=1", "amazon-computers"))
+    lines = adopt([first, second], None, root)
+    assert len(lines) == 3  # the variant is no method of its own
+    assert target.read_text().startswith("# what this is\n# and whence\n")
+    assert yaml.safe_load(target.read_text()) == {
+        "cora": {"ewc": {"lam": 30}, "er-gnn": {"selector": "cm", "replay_weights": "none"}},
+        "amazon-computers": {"ewc": {"lam": 1}},
+    }
+    log = read_rows(root / "docs" / "tuning.csv")
+    assert [(r.dataset, r.method, r.trial) for r in log] == [
+        ("cora", "er-gnn", 0),
+        ("cora", "ewc", 0),
+        ("cora", "ewc", 1),
+        ("cora", "replay-mf", 0),
+        ("amazon-computers", "ewc", 0),
+    ]
+    again = folder(tmp_path / "c", row("ewc", 0, 70.0, "lam=3"), row("mas", 0, 70.0, "lam=3"))
+    adopt([again], ["ewc"], root)  # only what is asked for; its old rows go
+    assert yaml.safe_load(target.read_text())["cora"]["ewc"] == {"lam": 3}
+    assert "mas" not in yaml.safe_load(target.read_text())["cora"]
+    assert len(read_rows(root / "docs" / "tuning.csv")) == 4
+    before = target.read_bytes()
+    with pytest.raises(InputError, match="got none"):
+        adopt([again], ["lwf"], root)
+    bad = folder(tmp_path / "d", row("ewc", 0, 70.0, "lam=-3"))
+    with pytest.raises(InputError, match="'lam'"):
+        adopt([bad], None, root)
+    assert target.read_bytes() == before
+
+
+def test_every_method_with_settings_of_its_own_to_weigh_declares_a_grid():
+    without = {name for name in METHODS if not method_class(name).search}
+    assert without == {"finetune", "joint", "analytic"}  # it chooses its strength itself
