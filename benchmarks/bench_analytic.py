@@ -24,7 +24,6 @@ from evergraph.config import parse_settings
 from evergraph.methods import TaskContext, TrainConfig, make_method
 from evergraph.nn import ModelConfig
 from evergraph.stream import Adjacency, GraphView
-from evergraph.train import descend
 
 
 def growing(view: Any, share: float, num_tasks: int) -> list[GraphView]:
@@ -63,7 +62,6 @@ def measure(views: list[GraphView], settings: dict[str, Any]) -> dict[str, Any]:
             training=TrainConfig(),
             seed=0,
             final=view is views[-1],
-            descend=descend,
         )
         begin = time.perf_counter()
         method.begin_task(ctx)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn import GATConv
 
-from evergraph.methods import TrainConfig, make_method
+from evergraph.methods import Descent, TrainConfig, make_method
 from evergraph.methods.context import TaskContext
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol, SparseRows, TaskStream, protocol_for
@@ -64,10 +64,9 @@ def _evergraph(stream: TaskStream, attention: str, device: str) -> Step:
         training=TrainConfig(epochs=1_000_000),
         seed=0,
         final=True,
-        descend=descend,
     )
     method.begin_task(ctx)
-    steps = descend(method, ctx)
+    steps = descend(method, ctx, Descent())
     return lambda: next(steps)
 
 

@@ -24,7 +24,6 @@ from evergraph.methods import TaskContext, make_method
 from evergraph.stream import Adjacency, GraphView, TaskStream
 from evergraph.stream.datasets import load_graph
 from evergraph.stream.graph import prefix_rows, take_rows
-from evergraph.train import descend
 
 
 class Arrival:
@@ -84,7 +83,6 @@ def learn(arrival: Arrival, method_text: str, arguments: argparse.Namespace, see
             training=config.training,
             seed=seed,
             final=final,
-            descend=descend,
         )
         if view.train_nodes.numel():
             method.begin_task(ctx)

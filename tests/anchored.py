@@ -12,7 +12,6 @@ from evergraph.methods import TaskContext, TrainConfig
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol, TaskStream
 from evergraph.stream.tasks import LabelledNodes
-from evergraph.train import descend
 
 MODEL = ModelConfig(channels=3, heads=2, head_init="default")
 TRAINING = TrainConfig(epochs=2)
@@ -35,7 +34,7 @@ def context(
     if labels is not None:
         view = replace(view, train_labels=labels)
     settings = {"model_config": MODEL, "training": TRAINING, "seed": 0, "final": False}
-    ctx = TaskContext(view, model=model, descend=descend, **(settings | kwargs))
+    ctx = TaskContext(view, model=model, **(settings | kwargs))
     if prepare:
         ctx.prepare_model()
     return ctx

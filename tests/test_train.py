@@ -190,7 +190,7 @@ def test_check_needs_refuses_an_unknown_need_in_one_sentence(make_graph):
     with pytest.raises(InputError) as caught:
         check_needs(method)
     assert str(caught.value) == (
-        "Expected 'needs' among attention, double_backward, old_labels, validation "
+        "Expected 'needs' among attention, double_backward, gat, old_labels, validation "
         "(got 'test_labels'); correct the declaration of Greedy."
     )
     with pytest.raises(InputError):
@@ -218,11 +218,11 @@ def test_train_refuses_a_backbone_without_the_attention_that_a_method_needs(make
 
 
 @pytest.mark.parametrize("backbone", ["gat", "gcn", "sage"])
-def test_train_lets_a_method_do_without_attention_if_it_says_so(make_graph, backbone):
+def test_plain_path_shows_attention_where_the_backbone_has_any(make_graph, backbone):
     shown = []
 
-    class Easy(Attentive):
-        attention_optional = True
+    class Easy(Finetune):
+        needs = frozenset({"double_backward"})
 
         def loss(self, ctx):
             logits, attention = ctx.forward(ctx.batch.nodes, attention=True)

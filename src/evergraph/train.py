@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,10 +11,10 @@ from torch import Tensor
 
 from evergraph.errors import InputError
 from evergraph.events import Epoch, Event, TaskDone, TaskStarted
-from evergraph.methods import NEEDS, Method, TaskContext, TrainConfig
+from evergraph.methods import NEEDS, Descent, Method, TaskContext, TrainConfig
 from evergraph.nn import ENCODERS, ModelConfig, NodeClassifier
-from evergraph.nn.cuda_graphs import Repeated
-from evergraph.nn.device import Plan, make_plan, total_memory, training_bytes
+from evergraph.nn.device import Plan, denormals_flushed, make_plan, total_memory, training_bytes
+from evergraph.nn.model import restore_model
 from evergraph.stream import Features, GraphView, TaskStream
 
 
@@ -44,30 +44,76 @@ def train(
     """
     needs = check_needs(learner.method)
     check_backbone(type(learner.method), model_config)
-    plain = bool(needs & {"attention", "double_backward"})
-    channels = learner.method.most_channels(model_config.channels, stream.num_tasks)
-    plan = plan_for(
-        stream, model_config, training, torch.device(device), channels=channels, plain=plain
-    )
-    for task in range(learner.next_task, stream.num_tasks):
-        view = stream.view(task, needs, device)
-        yield TaskStarted(
-            task,
-            stream.num_tasks,
-            view.num_nodes,
-            view.adjacency.num_edges // 2,
-            view.new_classes,
-            plan.mode,
-            plan.reason,
-        )
-        final = task == stream.num_tasks - 1
-        ctx = make_context(learner, view, model_config, training, plan, seed=seed, final=final)
-        yield from learn_task(learner, ctx)
-        method = learner.method
-        with ctx.stage("evaluate"):
-            logits = method.predict_logits(ctx)
-            rows = evaluate(logits, stream, task)
-        yield TaskDone(task, *rows, dict(ctx.seconds), method.memory_bytes(), method.report())
+    device, last = torch.device(device), stream.tasks[-1]  # the largest: what fits it fits all
+    sizes = (last.num_nodes, 2 * last.num_edges)
+    with denormals_flushed():
+        for task in range(learner.next_task, stream.num_tasks):
+            view = stream.view(task, needs, device)
+            plan = plan_for(learner, sizes, stream.features, model_config, training, device=device)
+            yield started(view, stream.num_tasks, plan)
+            final = task == stream.num_tasks - 1
+            ctx = make_context(learner, view, model_config, training, plan, seed=seed, final=final)
+            yield from learn_task(learner, ctx)
+            with ctx.stage("evaluate"):
+                rows = evaluate(learner.method.predict_logits(ctx), stream, task)
+            kept = learner.method.memory_bytes()
+            yield TaskDone(task, *rows, dict(ctx.seconds), kept, ctx.report)
+
+
+def learn_task(learner: Learner, ctx: TaskContext) -> Iterator[Epoch]:
+    """Lets a method learn what a context shows; afterwards the learner is complete."""
+    method = learner.method
+    method.begin_task(ctx)
+    for event in method.fit_task(ctx):
+        if isinstance(event, Descent):
+            yield from descend(method, ctx, event)
+        else:
+            yield event
+    method.end_task(ctx)
+    learner.model, learner.next_task, learner.context = ctx.model, ctx.view.task + 1, ctx
+
+
+def descend(method: Method[Any], ctx: TaskContext, asked: Descent) -> Iterator[Epoch]:
+    """Gradient descent on a method's loss: the loop that all but closed forms go through."""
+    model, optimizer = ctx.model, ctx.optimizer
+    assert model is not None
+    assert optimizer is not None
+
+    def differentiate() -> Tensor:
+        loss = method.loss(ctx)
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        return loss.detach()
+
+    def update() -> None:
+        method.after_backward(ctx)
+        optimizer.step()
+
+    def step() -> Tensor:
+        loss = gradient()
+        update()
+        return loss
+
+    gradient, run = differentiate, step
+    if records(method):
+        if type(method).after_backward is Method.after_backward:
+            run = ctx.recorded(step)
+        else:  # what a method does to gradients may read them
+            gradient = ctx.recorded(differentiate)
+    epochs = asked.epochs or ctx.training.epochs
+    with ctx.stage("classify"):
+        for epoch in range(epochs):
+            model.train()
+            for batch in ctx.batches():
+                ctx.begin_step(batch)
+                loss = run()
+            done = asked.first + epoch
+            yield Epoch(ctx.view.task, asked.stage, done, asked.total or epochs, loss)
+
+
+def records(method: Method[Any]) -> bool:
+    """Tells whether CUDA may record a method's steps: ours are tested to be the same each time."""
+    return type(method).__module__.startswith("evergraph.methods.")
 
 
 def make_context(
@@ -88,90 +134,38 @@ def make_context(
         training=training,
         seed=seed,
         final=final,
-        plain=bool(learner.method.needs & {"attention", "double_backward"}),
+        plain=takes_plain_path(learner.method),
         batch_size=plan.batch_size,
-        descend=descend,
     )
 
 
-def learn_task(learner: Learner, ctx: TaskContext) -> Iterator[Epoch]:
-    """Lets a method learn what a context shows; afterwards the learner is complete."""
-    method = learner.method
-    method.begin_task(ctx)
-    yield from method.fit_task(ctx)
-    method.end_task(ctx)
-    learner.model, learner.next_task, learner.context = ctx.model, ctx.view.task + 1, ctx
+def takes_plain_path(method: Method[Any]) -> bool:
+    """Tells whether a method asks for what only the plain network path has."""
+    return bool(method.needs & {"attention", "double_backward"})
 
 
-def descend(method: Method[Any], ctx: TaskContext) -> Iterator[Epoch]:
-    """Gradient descent on a method's loss: the loop that all but closed forms go through."""
-    model, optimizer = ctx.model, ctx.optimizer
-    assert model is not None
-    assert optimizer is not None
-
-    def differentiate() -> Tensor:
-        loss = method.loss(ctx)
-        optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        return loss.detach()
-
-    def update() -> None:
-        method.after_backward(ctx)
-        optimizer.step()
-
-    def step() -> Tensor:
-        loss = differentiate()
-        update()
-        return loss
-
-    apart = method.static_loss and not method.static_step  # what follows the gradient may wait
-    record = (method.static_step or method.static_loss) and ctx.batch_size is None
-    repeated = Repeated(
-        differentiate if apart else step, ctx.device, ctx.device_generators, record=record
+def started(view: GraphView, num_tasks: int, plan: Plan) -> TaskStarted:
+    """Describes the task that begins."""
+    edges = view.adjacency.num_edges // 2
+    return TaskStarted(
+        view.task, num_tasks, view.num_nodes, edges, view.new_classes, plan.mode, plan.reason
     )
-    with ctx.stage("classify"):
-        for epoch in range(ctx.training.epochs):
-            model.train()
-            for batch in ctx.batches():
-                ctx.batch = batch
-                loss = repeated()
-                if apart:
-                    update()
-            yield Epoch(ctx.view.task, "classify", epoch, ctx.training.epochs, loss)
 
 
 def plan_for(
-    stream: TaskStream,
-    model: ModelConfig,
-    training: TrainConfig,
-    device: torch.device,
-    *,
-    channels: int,
-    plain: bool,
-) -> Plan:
-    """Decides by the last task, the largest, whether whole graphs fit."""
-    last = stream.tasks[-1]
-    sizes = (last.num_nodes, 2 * last.num_edges, stream.features)
-    return plan_size(
-        *sizes, model=model, training=training, device=device, channels=channels, plain=plain
-    )
-
-
-def plan_size(
-    num_nodes: int,
-    num_edges: int,
+    learner: Learner,
+    sizes: tuple[int, int],
     features: Features,
-    *,
     model: ModelConfig,
     training: TrainConfig,
+    *,
     device: torch.device,
-    channels: int,
-    plain: bool,
 ) -> Plan:
-    """Decides whether a graph of this size fits as a whole; ``num_edges`` are directed."""
+    """Decides whether a graph of so many nodes and directed edges fits as a whole."""
     stored = features.numel() if isinstance(features, Tensor) else 2 * features.values.numel()
-    plain = plain or model.attention == "plain"
-    needed = training_bytes(num_nodes, num_edges, stored, model, channels=channels, plain=plain)
+    plain = takes_plain_path(learner.method) or model.attention == "plain"
+    channels = max(learner.model.encoder.channels) if learner.model is not None else None
+    needed = training_bytes(*sizes, stored, model, channels=channels, plain=plain)
     return make_plan(training.batch_size, needed, total_memory(device))
 
 
@@ -209,19 +203,42 @@ def check_needs(method: Method[Any]) -> frozenset[str]:
 
 def check_backbone(method: type[Method[Any]], config: ModelConfig) -> None:
     """Refuses a backbone that a method cannot work with."""
-    if method.backbones is not None and config.backbone not in method.backbones:
-        able = " or ".join(f"'{name}'" for name in sorted(method.backbones))
+    if "gat" in method.needs and config.backbone != "gat":
         raise InputError(
-            f"Expected 'backbone' to be {able} for {method.__name__} (got "
+            f"Expected 'backbone' to be 'gat' for {method.__name__} (got "
             f"'{config.backbone}'); change it or the method."
         )
-    needed = "attention" in method.needs and not method.attention_optional
-    if needed and not ENCODERS[config.backbone].has_attention:
+    if "attention" in method.needs and not ENCODERS[config.backbone].has_attention:
         able = " or ".join(f"'{name}'" for name, cls in ENCODERS.items() if cls.has_attention)
         raise InputError(
             f"Expected 'backbone' to be {able} for {method.__name__}, which needs attention "
             f"(got '{config.backbone}'); change it or the method."
         )
+
+
+def learner_state(learner: Learner) -> dict[str, Any]:
+    """Returns nested tensors and plain values that :func:`restore_learner` takes back."""
+    model = learner.model
+    return {
+        "next_task": learner.next_task,
+        "method": learner.method.state_dict(),
+        "model": dict(model.state_dict()) if model is not None else None,
+        "channels": model.resized_channels if model is not None else None,
+    }
+
+
+def restore_learner(
+    learner: Learner,
+    state: Mapping[str, Any],
+    model_config: ModelConfig,
+    device: torch.device | str,
+) -> None:
+    """Takes back what :func:`learner_state` returned; a wrong state raises anything."""
+    learner.next_task = int(state["next_task"])
+    learner.method.load_state_dict(state["method"])
+    if state["model"] is not None:
+        model = restore_model(model_config, state["model"], state.get("channels"))
+        learner.model = model.to(device)
 
 
 def _percent(right: Tensor) -> float:

@@ -18,7 +18,7 @@ from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol, TaskStream
 from evergraph.stream.datasets import load_graph
 from evergraph.testing import find_leaks
-from evergraph.train import Learner, descend, train
+from evergraph.train import Learner, train
 
 MODEL, TRAINING = ModelConfig(channels=4, heads=2), TrainConfig(epochs=3)
 # Rows that do not change while the graph grows, each node read by itself.
@@ -193,7 +193,6 @@ def in_batches(stream: TaskStream, parts: list[torch.Tensor], **settings) -> tor
             training=TRAINING,
             seed=0,
             final=index == len(parts) - 1,
-            descend=descend,
         )
         method.begin_task(ctx)
         list(method.fit_task(ctx))

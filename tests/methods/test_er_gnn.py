@@ -11,7 +11,7 @@ from evergraph.memory import SELECTORS
 from evergraph.methods import TaskContext, TrainConfig, make_method
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol, TaskStream
-from evergraph.train import Learner, descend, train
+from evergraph.train import Learner, train
 
 MODEL = ModelConfig(channels=4, heads=2)
 TRAINING = TrainConfig(epochs=2)
@@ -29,7 +29,6 @@ def context(stream: TaskStream, task: int) -> TaskContext:
         training=TRAINING,
         seed=0,
         final=False,
-        descend=descend,
     )
 
 

@@ -13,7 +13,7 @@ from evergraph.methods import TaskContext, TrainConfig, make_method
 from evergraph.methods.gem import RIDGE, solve_dual, turn_gradient
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol, TaskStream
-from evergraph.train import Learner, descend, train
+from evergraph.train import Learner, train
 
 MODEL = ModelConfig(channels=4, heads=2, dropout=0.0)
 TRAINING = TrainConfig(epochs=2)
@@ -99,7 +99,6 @@ def context(stream: TaskStream, task: int, batch_size: int | None = None) -> Tas
         seed=0,
         final=False,
         batch_size=batch_size,
-        descend=descend,
     )
 
 

@@ -11,7 +11,7 @@ from evergraph.events import Epoch, TaskDone, TaskStarted
 from evergraph.methods import TaskContext, TrainConfig, make_method
 from evergraph.nn import ModelConfig
 from evergraph.stream import LabelledNodes, Protocol, TaskStream
-from evergraph.train import Learner, descend, train
+from evergraph.train import Learner, train
 
 MODEL = ModelConfig(channels=4, heads=2)
 TRAINING = TrainConfig(epochs=3)
@@ -38,7 +38,6 @@ def second_task(learner: Learner, stream: TaskStream, **options) -> TaskContext:
         training=TRAINING,
         seed=0,
         final=False,
-        descend=descend,
         **options,
     )
     learner.method.begin_task(ctx)

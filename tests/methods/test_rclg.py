@@ -13,7 +13,7 @@ from evergraph.methods.rclg import RCLG
 from evergraph.methods.rclg_controller import Proposal
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol, TaskStream
-from evergraph.train import Learner, descend, train
+from evergraph.train import Learner, plan_for, train
 
 MODEL = ModelConfig(channels=6, heads=2)
 TRAINING = TrainConfig(epochs=5)
@@ -30,7 +30,6 @@ def context(stream: TaskStream, task: int, **options) -> TaskContext:
     return TaskContext(
         stream.view(task, NEEDS),
         **{"model": None, "model_config": MODEL, "training": TRAINING, "seed": 0, "final": False},
-        descend=descend,
         **options,
     )
 
@@ -253,16 +252,18 @@ def test_rclg_refuses_bad_settings_in_one_sentence(settings, sentence):
         make_method("rclg", settings)
 
 
-def test_channels_never_exceed_what_the_estimate_of_memory_counts(make_graph):
+def test_memory_plan_follows_the_network_as_it_grows(make_graph):
     method = make_method("rclg", SMALL | {"additions": [3], "deletions": [1]})
-    assert method.most_channels(4, 1) == 4
     stream = TaskStream(make_graph(60, 6), Protocol(validation_fraction=0.2))
-    learner = Learner(method)
-    config = ModelConfig(channels=4, heads=2)
-    for _ in train(learner, stream, config, TrainConfig(epochs=1), seed=0):
-        pass
+    learner, config, plans = Learner(method), ModelConfig(channels=4, heads=2), []
+
+    def plan():
+        sizes, cpu = (10**8, 10**9), torch.device("cpu")
+        return plan_for(learner, sizes, stream.features, config, TrainConfig(), device=cpu)
+
+    for event in train(learner, stream, config, TrainConfig(epochs=1), seed=0):
+        if isinstance(event, TaskDone):
+            plans.append(plan().reason)
     # Two tasks after the first, each adding three and deleting one.
     assert learner.model.encoder.channels == [8, 8]
-    assert method.most_channels(4, 3) == 8
-    shrinking = make_method("rclg", SMALL | {"additions": [0], "deletions": [1]})
-    assert shrinking.most_channels(4, 3) == 4
+    assert len(set(plans)) == 3

@@ -15,7 +15,7 @@ from evergraph.methods import TaskContext, TrainConfig, make_method
 from evergraph.methods.replay import selection_pool
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol, TaskStream
-from evergraph.train import Learner, descend, train
+from evergraph.train import Learner, train
 
 MODEL = ModelConfig(channels=4, heads=2)
 TRAINING = TrainConfig(epochs=2)
@@ -33,7 +33,6 @@ def context(stream: TaskStream, task: int, training: TrainConfig = TRAINING) -> 
         training=training,
         seed=0,
         final=False,
-        descend=descend,
     )
 
 

@@ -161,7 +161,7 @@ def test_model_setting_of_attention_does_not_matter(make_graph, sparse):
 
 def test_needs_are_declared(make_graph):
     method = make_method("twp")
-    assert method.needs == {"attention", "double_backward"}
+    assert method.needs == {"double_backward"}
     assert (method.config.lam_loss, method.config.lam_topology) == (1e4, 1e4)
     assert method.config.beta == 0.01
 

@@ -13,12 +13,12 @@ from evergraph.estimator.change import Change, check_nodes, rows_of
 from evergraph.estimator.evaluator import draw_share, join
 from evergraph.estimator.growing import Edits, Id
 from evergraph.estimator.state import Entry, State, copy_learner
-from evergraph.events import Event, TaskStarted
+from evergraph.events import Event
 from evergraph.nn.device import denormals_flushed
 from evergraph.protocols import NEEDED_VALIDATION
 from evergraph.rng import make_generator
 from evergraph.stream import GraphView, LabelledNodes
-from evergraph.train import Learner, check_needs, learn_task, make_context, plan_size
+from evergraph.train import Learner, check_needs, learn_task, make_context, plan_for, started
 
 OnEvent = Callable[[Event], None]
 
@@ -194,29 +194,17 @@ def _learn(
         new_classes=tuple(range(num_old_classes, len(state.classes))),
         grants=grants,
     ).to(device)
-    edges = graph.adjacency.num_edges
-    sizes = (graph.num_nodes, edges, graph.features)
-    plan = plan_size(
-        *sizes,
-        model=config.model,
-        training=config.training,
-        device=device,
-        channels=learner.method.most_channels(config.model.channels, learner.next_task + 1),
-        plain=bool(needs & {"attention", "double_backward"}),
-    )
+    sizes = (graph.num_nodes, graph.adjacency.num_edges)
+    features, model = graph.features, config.model
+    plan = plan_for(learner, sizes, features, model, config.training, device=device)
     seed = config.parameters.seed
     ctx = make_context(learner, view, config.model, config.training, plan, seed=seed)
     if on_event is not None:
-        task = learner.next_task
-        on_event(
-            TaskStarted(
-                task, task + 1, view.num_nodes, edges // 2, view.new_classes, plan.mode, plan.reason
-            )
-        )
+        on_event(started(view, view.task + 1, plan))
     for event in learn_task(learner, ctx):
         if on_event is not None:
             on_event(event)
-    report = learner.method.report()
+    report = ctx.report
     settled = copy_learner(learner, config, torch.device("cpu"))
     granted = join([state.granted, trained]) if "old_labels" in needs else state.granted
     state = replace(state, learner=settled, granted=granted)

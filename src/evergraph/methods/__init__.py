@@ -7,7 +7,7 @@ from typing import Any
 
 from evergraph.errors import unknown_name
 from evergraph.methods.analytic import Analytic
-from evergraph.methods.base import NEEDS, Method, MethodConfig
+from evergraph.methods.base import NEEDS, Descent, Method, MethodConfig
 from evergraph.methods.bounds import Finetune, Joint
 from evergraph.methods.context import TaskContext, TrainConfig
 from evergraph.methods.continual_gnn import ContinualGNN
@@ -60,6 +60,7 @@ __all__ = [
     "METHODS",
     "NEEDS",
     "PROBES",
+    "Descent",
     "Method",
     "MethodConfig",
     "TaskContext",

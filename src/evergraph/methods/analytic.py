@@ -34,7 +34,7 @@ from evergraph.closed_form import (
 )
 from evergraph.events import Epoch
 from evergraph.memory import ReplayBuffer, SelectionPool, make_selector
-from evergraph.methods.base import Method
+from evergraph.methods.base import Descent, Method
 from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import BufferConfig, eligible_nodes
 from evergraph.stream.tasks import LabelledNodes
@@ -84,12 +84,10 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
 class Analytic(Method[AnalyticConfig]):
     """Ridge regression whose statistics are added up task by task."""
 
-    static_step = True
     Config = AnalyticConfig
     summary = "ridge regression on smoothed features, exact over all tasks; no gradient descent"
     paper = "Hoerl and Kennard, Ridge Regression; here recursive, on a growing graph"
     year = 1970
-    closed_form = True
 
     def __init__(self, config: AnalyticConfig) -> None:
         super().__init__(config)
@@ -111,10 +109,10 @@ class Analytic(Method[AnalyticConfig]):
         if self.config.rows == "encoder" and ctx.model is None:
             ctx.prepare_model()
 
-    def fit_task(self, ctx: TaskContext) -> Iterator[Epoch]:
+    def fit_task(self, ctx: TaskContext) -> Iterator[Epoch | Descent]:
         """Adds the moments of the training nodes' rows and solves."""
         if ctx.optimizer is not None:  # there is a network that is not trained yet
-            yield from ctx.descend(self)
+            yield Descent()
         with ctx.stage("features"):
             self._choose_hops(ctx)
             x = self.rows(ctx).rows(ctx.view.train_nodes)
@@ -133,6 +131,7 @@ class Analytic(Method[AnalyticConfig]):
             trained = LabelledNodes(ctx.view.train_nodes, ctx.view.train_labels)
             self.reader.judge(factor, self._surroundings(ctx), trained, known, x)
         self.num_seen = ctx.view.num_nodes
+        ctx.report |= self.report()
         yield Epoch(
             ctx.view.task, "classify", 0, 1, torch.tensor(self.strengths.costs[self.strength])
         )

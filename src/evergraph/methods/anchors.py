@@ -8,18 +8,17 @@ there they are taken on such neighbourhoods too, batch by batch.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from evergraph.errors import InputError
 from evergraph.methods.base import Method, MethodConfig, SearchSpace
 from evergraph.methods.context import TaskContext
-from evergraph.nn.model import NodeClassifier, Output
-from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.graph import Features, take_rows
+from evergraph.nn.model import NodeClassifier
 
 ConfigT = TypeVar("ConfigT", bound=MethodConfig)
 
@@ -44,19 +43,8 @@ class Anchor(NamedTuple):
     importance: Parameters
 
 
-class Part(NamedTuple):
-    """What the network says of some nodes, and of what it read to say it."""
-
-    rows: Tensor  # of the nodes that were asked about
-    output: Output
-    features: Features
-    graph: Adjacency
-
-
 class AnchoredMethod(Method[ConfigT]):
     """Holds parameters near their anchors, each by its importance."""
-
-    static_step = True
 
     def __init__(self, config: ConfigT) -> None:
         super().__init__(config)
@@ -101,15 +89,19 @@ class AnchoredMethod(Method[ConfigT]):
             for anchor in state["anchors"]
         ]
 
-    def check_fit(self, model: NodeClassifier | None) -> None:
-        """Refuses anchors of another network; its head may have grown since."""
-        weights = {} if model is None else dict(model.named_parameters())
+    def begin_task(self, ctx: TaskContext) -> None:
+        """Warm-starts the network, which the anchors must be of; its head may have grown since."""
+        super().begin_task(ctx)
+        weights = dict(prepared(ctx).named_parameters())
         for anchor in self.anchors:
             for name, value in anchor.parameters.items():
                 now, known = weights[name].shape, value.shape
                 grown = name.startswith("head.") and known[0] <= now[0] and known[1:] == now[1:]
                 if (known != now and not grown) or anchor.importance[name].shape != known:
-                    raise ValueError("anchors of another network")
+                    raise InputError(
+                        f"Expected anchors of the network at hand (got '{name}' of shape "
+                        f"{list(known)} for {list(now)}); restore what belongs together."
+                    )
 
 
 class WeightedAnchors(AnchoredMethod[WeightedT]):
@@ -142,24 +134,6 @@ def gradients(outputs: Tensor, model: nn.Module, weights: Tensor | None = None) 
         outputs, values, weights, retain_graph=True, allow_unused=True, materialize_grads=True
     )
     return dict(zip(names, grads, strict=True))
-
-
-def evaluated_parts(ctx: TaskContext, nodes: Tensor) -> Iterator[Part]:
-    """Runs the network on nodes without dropout, recording for gradients.
-
-    Yields all at once on the whole graph, or batches on sampled neighbourhoods where training
-    samples them.
-    """
-    model = prepared(ctx).eval()
-    rows = torch.arange(nodes.numel(), device=nodes.device)
-    if ctx.batch_size is None:
-        yield Part(rows, ctx.run(nodes), ctx.view.features, ctx.adjacency)
-        return
-    for batch in torch.split(rows, ctx.batch_size):
-        block = ctx.sample(nodes[batch], ctx.adjacency)
-        features = take_rows(ctx.view.features, block.nodes)
-        output = model(features, block.adjacency, block.rows, None, ctx.plain)
-        yield Part(batch, output, features, block.adjacency)
 
 
 Parameters = dict[str, Tensor]

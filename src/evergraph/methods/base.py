@@ -4,23 +4,40 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
-import torch
 from torch import Tensor
 
 from evergraph.events import Epoch
 from evergraph.memory.buffer import ReplayBuffer
 from evergraph.methods.context import TaskContext
-from evergraph.nn.model import NodeClassifier
 from evergraph.validation import Config
 
-#: What a method may declare that it needs beyond a :class:`~evergraph.stream.GraphView`.
-NEEDS = frozenset({"old_labels", "validation", "attention", "double_backward"})
+#: What a method may declare that it needs beyond a :class:`~evergraph.stream.GraphView`: labels
+#: of earlier tasks, validation nodes, attention scores, second derivatives, GAT as its backbone.
+NEEDS = frozenset({"old_labels", "validation", "attention", "double_backward", "gat"})
 
 
 class MethodConfig(Config):
     """Base of a method's settings."""
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Asks for gradient descent on the method's loss.
+
+    Attributes:
+        epochs: How many; None takes the configured number.
+        stage: The name that its epochs are told and timed under.
+        first: Number of its first epoch where several descents make one stage.
+        total: Epochs of the whole stage; None for this descent's.
+    """
+
+    epochs: int | None = None
+    stage: str = "classify"
+    first: int = 0
+    total: int | None = None
 
 
 ConfigT = TypeVar("ConfigT", bound=MethodConfig)
@@ -31,9 +48,9 @@ SearchSpace = Mapping[str, tuple[Any, ...]]
 class Method(ABC, Generic[ConfigT]):
     """A way to learn task after task.
 
-    One task is ``begin_task``, ``fit_task``, ``end_task``; then ``predict_logits`` is asked
-    for every node seen. ``fit_task`` runs the loop of ``train.py``, which calls ``loss`` and
-    ``after_backward`` at every step, unless a method overrides it.
+    One task is ``begin_task``, ``fit_task``, ``end_task``; then ``predict_logits`` is asked for
+    every node seen. ``fit_task`` asks for gradient descent, whose steps call ``loss`` and
+    ``after_backward``. What a task is worth telling goes into ``ctx.report``.
 
     Attributes:
         Config: The class of its settings.
@@ -41,18 +58,10 @@ class Method(ABC, Generic[ConfigT]):
         paper: Where it comes from.
         year: When.
         needs: What it must be granted beyond the view; see :data:`NEEDS`.
-        buffer: What it keeps of earlier tasks, or None.
-        backbones: The encoders it can work with, None for all.
-        static_step: Whether ``loss`` and ``after_backward`` launch the same work at every step
-            of a task and never read a value back, so that CUDA may record them once.
-        static_loss: The same of ``loss`` alone: what ``after_backward`` does is not recorded.
-        attention_optional: Whether it can do without attention, if it needs it, on a backbone
-            that has none; ``ctx.forward(attention=True)`` then returns an empty list.
-        closed_form: Whether it solves for the whole graph without a network, so that neither the
-            backbone nor the batch size nor, by default, the seed changes anything.
+        search: The grid that ``evergraph tune`` searches: settings with the values to try.
         own_keys: Settings that a dataset's preset leaves alone: they make the method what it
             is, or mean something else than in the methods that the preset was searched for.
-        search: The grid that ``evergraph tune`` searches: settings with the values to try.
+        buffer: What it keeps of earlier tasks, or None.
     """
 
     Config: ClassVar[type[MethodConfig]]
@@ -60,13 +69,8 @@ class Method(ABC, Generic[ConfigT]):
     paper: ClassVar[str]
     year: ClassVar[int]
     needs: ClassVar[frozenset[str]] = frozenset()
-    static_step: ClassVar[bool] = False
-    static_loss: ClassVar[bool] = False
-    backbones: ClassVar[frozenset[str] | None] = None
-    attention_optional: ClassVar[bool] = False
-    closed_form: ClassVar[bool] = False
-    own_keys: ClassVar[frozenset[str]] = frozenset()
     search: ClassVar[SearchSpace] = {}
+    own_keys: ClassVar[frozenset[str]] = frozenset()
     buffer: ReplayBuffer | None = None
 
     def __init__(self, config: ConfigT) -> None:
@@ -76,9 +80,9 @@ class Method(ABC, Generic[ConfigT]):
         """Prepares for a task: by default θ is warm-started and the head grows."""
         ctx.prepare_model()
 
-    def fit_task(self, ctx: TaskContext) -> Iterator[Epoch]:
-        """Learns the task, yielding an event per epoch."""
-        return ctx.descend(self)
+    def fit_task(self, ctx: TaskContext) -> Iterator[Epoch | Descent]:
+        """Learns the task: yields epochs of its own, and asks for descent where it wants some."""
+        yield Descent()
 
     @abstractmethod
     def loss(self, ctx: TaskContext) -> Tensor:
@@ -92,22 +96,22 @@ class Method(ABC, Generic[ConfigT]):
 
     def predict_logits(self, ctx: TaskContext) -> Tensor:
         """Returns logits of every node seen over every class seen, ``[n, k]``."""
-        assert ctx.model is not None
-        ctx.model.eval()
-        with torch.no_grad():
-            return ctx.forward()
-
-    def report(self) -> dict[str, Any]:
-        """Tells what happened in the last task; goes into the results as it is."""
-        return {}
-
-    def most_channels(self, channels: int, num_tasks: int) -> int:
-        """Returns the most channels that a head may come to have; it begins with ``channels``."""
-        return channels
+        return ctx.observe().logits
 
     def memory_bytes(self) -> int:
         """Counts the bytes kept from task to task beyond the network itself."""
         return self.buffer.memory_bytes() if self.buffer is not None else 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns nested dictionaries of tensors and plain values that restore the method."""
+        return {"buffer": self.buffer.state_dict()} if self.buffer is not None else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores what :meth:`state_dict` returned."""
+        if self.buffer is not None:
+            self.buffer.load_state_dict(state["buffer"])
+
+    # What follows is asked for when nodes leave a growing graph; it rarely needs another answer.
 
     def trim(self, stay: Tensor) -> None:
         """Lets go of some kept nodes: those that were removed, or whose label changed.
@@ -127,15 +131,3 @@ class Method(ABC, Generic[ConfigT]):
         """
         if self.buffer is not None:
             self.buffer.renumber(new_rows)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns nested dictionaries of tensors and plain values that restore the method."""
-        return {"buffer": self.buffer.state_dict()} if self.buffer is not None else {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores what :meth:`state_dict` returned."""
-        if self.buffer is not None:
-            self.buffer.load_state_dict(state["buffer"])
-
-    def check_fit(self, model: NodeClassifier | None) -> None:
-        """Raises if what was restored does not belong to the network that was restored with it."""

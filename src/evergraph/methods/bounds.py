@@ -21,7 +21,6 @@ class Finetune(Method[FinetuneConfig]):
     summary = "trains on the current task alone; the lower bound"
     paper = "McCloskey and Cohen, Catastrophic Interference in Connectionist Networks"
     year = 1989
-    static_step = True
 
     def loss(self, ctx: TaskContext) -> Tensor:
         """Cross-entropy on the current training nodes (Eq. 1)."""
@@ -46,7 +45,6 @@ class Joint(Method[JointConfig]):
     paper = "Caruana, Multitask Learning"
     year = 1997
     needs = frozenset({"old_labels"})
-    static_step = True
 
     def begin_task(self, ctx: TaskContext) -> None:
         """Starts from fresh weights unless told to keep them."""
@@ -57,11 +55,11 @@ class Joint(Method[JointConfig]):
         num_old, num_current = ctx.view.granted_nodes.numel(), ctx.view.train_nodes.numel()
         granted = LabelledNodes(ctx.view.granted_nodes, ctx.view.granted_labels)
         granted = granted.take(ctx.subset(num_old))
-        logits = ctx.forward(ctx.together(granted.nodes))
+        logits, replayed = ctx.forward_with(granted.nodes)
         if ctx.batch_size is None or num_old == 0:
-            return ctx.cross_entropy(logits, torch.cat([ctx.batch.labels, granted.labels]))
-        split = ctx.batch.nodes.numel()
-        current = ctx.cross_entropy(logits[:split], ctx.batch.labels)
-        old = ctx.cross_entropy(logits[split:], granted.labels)
+            labels = torch.cat([ctx.batch.labels, granted.labels])
+            return ctx.cross_entropy(torch.cat([logits, replayed]), labels)
+        current = ctx.cross_entropy(logits, ctx.batch.labels)
+        old = ctx.cross_entropy(replayed, granted.labels)
         # A batch holds other shares of old and current nodes than the whole.
         return (num_current * current + num_old * old) / (num_current + num_old)

@@ -1,11 +1,11 @@
-"""TaskContext: a method's hands during one task — the view, the network, the randomness."""
+"""TaskContext: what a method works with during one task — the view, the network, randomness."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, overload
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, overload
 
 import torch
 from pydantic import Field
@@ -13,17 +13,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from evergraph.events import Epoch
+from evergraph.nn.cuda_graphs import RecordedStep
 from evergraph.nn.model import ModelConfig, NodeClassifier, Output, build_model
-from evergraph.nn.receptive_field import Fields, Graphs
+from evergraph.nn.receptive_field import StepFields
 from evergraph.nn.sampling import Block, sample_block
 from evergraph.rng import make_generator
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.graph import take_rows
+from evergraph.stream.graph import Features, take_rows
 from evergraph.stream.tasks import GraphView, LabelledNodes
 from evergraph.validation import Config
-
-if TYPE_CHECKING:
-    from evergraph.methods.base import Method
 
 ResultT = TypeVar("ResultT")
 BatchSize = Annotated[int, Field(ge=1)]
@@ -50,12 +48,20 @@ class TrainConfig(Config):
     fanout: int = Field(default=10, ge=1)
 
 
+class Part(NamedTuple):
+    """What the network says of some nodes, and what it read to say it."""
+
+    rows: Tensor  # of the nodes that were asked about
+    output: Output
+    features: Features
+    graph: Adjacency
+
+
 class TaskContext:
     """What a method works with during one task.
 
     Attributes:
         view: All that may be seen.
-        adjacency: The graph to train and predict on; the view's own unless a method edits it.
         model: The network, None until :meth:`prepare_model`.
         optimizer: Adam over the model, made anew for every task.
         batch: The training nodes of the current step; all of them in full-batch mode.
@@ -63,6 +69,7 @@ class TaskContext:
         plain: Whether the network takes the path that can be differentiated twice.
         batch_size: Training nodes per step; None trains on the whole graph.
         seconds: Time spent by stage.
+        report: What the method has to tell of this task; goes into the results as it is.
     """
 
     def __init__(
@@ -76,10 +83,8 @@ class TaskContext:
         final: bool,
         plain: bool = False,
         batch_size: int | None = None,
-        descend: Callable[[Method[Any], TaskContext], Iterator[Epoch]],
     ) -> None:
         self.view = view
-        self.adjacency: Adjacency = view.adjacency
         self.model = model
         self.model_config = model_config
         self.training = training
@@ -90,10 +95,19 @@ class TaskContext:
         self.optimizer: torch.optim.Optimizer | None = None
         self.batch = LabelledNodes(view.train_nodes, view.train_labels)
         self.seconds: dict[str, float] = {}
-        self._descend = descend
-        self._fields = Fields(view.features, model_config.num_layers)
-        self._together: tuple[Tensor, Tensor, Tensor] | None = None
+        self.report: dict[str, Any] = {}
         self._generators: dict[tuple[str, str], torch.Generator] = {}
+        self.adjacency = view.adjacency
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """The graph to train and predict on; the view's own unless a method edits it."""
+        return self._adjacency
+
+    @adjacency.setter
+    def adjacency(self, graph: Adjacency) -> None:
+        self._adjacency = graph
+        self._fields = StepFields(self.view.features, graph, self.model_config.num_layers)
 
     @property
     def device(self) -> torch.device:
@@ -108,9 +122,18 @@ class TaskContext:
             self._generators[key] = make_generator(self.seed, purpose, self.view.task, device=place)
         return self._generators[key]
 
-    def device_generators(self) -> list[torch.Generator]:
-        """Lists the generators made so far on the view's device."""
-        return [g for g in self._generators.values() if g.device.type == self.device.type]
+    def recorded(self, step: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """Lets CUDA replay a step that always launches the same work and never reads a value back.
+
+        On the CPU, and where neighbourhoods are sampled, the step is called as it is.
+        """
+        if self.device.type != "cuda" or self.batch_size is not None:
+            return step
+
+        def generators() -> list[torch.Generator]:
+            return [g for g in self._generators.values() if g.device.type == "cuda"]
+
+        return RecordedStep(step, self.device, generators)
 
     def prepare_model(self, *, fresh: bool = False) -> NodeClassifier:
         """Warm-starts θ from the last task (or makes it anew), grows the head, resets Adam."""
@@ -136,10 +159,6 @@ class TaskContext:
         )
         return self.model
 
-    def descend(self, method: Method[Any]) -> Iterator[Epoch]:
-        """Runs the training loop of ``train.py`` on a method's loss."""
-        return self._descend(method, self)
-
     def narrate(
         self, losses: Generator[Tensor, None, ResultT], stage: str, num_epochs: int
     ) -> Generator[Epoch, None, ResultT]:
@@ -154,33 +173,76 @@ class TaskContext:
             yield Epoch(self.view.task, stage, epoch, num_epochs, loss)
             epoch += 1
 
-    def run(self, nodes: Tensor | None = None, adjacency: Adjacency | None = None) -> Output:
+    def batches(self) -> Iterator[LabelledNodes]:
+        """Yields one epoch's batches of the training nodes, shuffled when there are several."""
+        everyone = LabelledNodes(self.view.train_nodes, self.view.train_labels)
+        if self.batch_size is None:
+            yield everyone
+            return
+        order = torch.randperm(
+            everyone.nodes.numel(), generator=self.generator("batches"), device=self.device
+        )
+        for rows in torch.split(order, self.batch_size):
+            yield everyone.take(rows)
+
+    def begin_step(self, batch: LabelledNodes) -> None:
+        """Takes the next batch; the first node list that a step asks for is its first again."""
+        self.batch = batch
+        self._fields.rewind()
+
+    def run(
+        self,
+        nodes: Tensor | None = None,
+        adjacency: Adjacency | None = None,
+        features: Features | None = None,
+    ) -> Output:
         """Runs the network; dropout is on while the model is in training mode."""
         if self.model is None:
             raise RuntimeError("the model is not prepared: call ctx.prepare_model() first")
+        if not self.model.training:
+            graph = self.adjacency if adjacency is None else adjacency
+            read = self.view.features if features is None else features
+            whole: Output = self.model(read, graph, nodes, None, self.plain)
+            return whole
+        return self._run_training(nodes, adjacency)
+
+    def _run_training(self, nodes: Tensor | None, adjacency: Adjacency | None) -> Output:
+        """Runs with dropout, on no more than the nodes' neighbourhoods where that is known."""
+        assert self.model is not None
+        generator = self.generator("dropout")
         graph = self.adjacency if adjacency is None else adjacency
-        features, rows = self.view.features, nodes
-        generator = self.generator("dropout") if self.model.training else None
-        graphs: Graphs = graph
-        if self.model.training and nodes is not None:
-            if self.batch_size is not None:
-                block = self.sample(nodes, graph)
-                features, rows = take_rows(features, block.nodes), block.rows
-                graphs = block.adjacency
-            elif not self.plain and (field := self._fields.of(nodes, graph)) is not None:
-                features, graphs, rows = field.features, field.graphs, field.rows
-        output: Output = self.model(features, graphs, rows, generator, self.plain)
+        if nodes is not None and self.batch_size is not None:
+            return self._run_block(self.sample(nodes, graph), generator)
+        if nodes is not None and adjacency is None and not self.plain:
+            field = self._fields.next(nodes)
+            if field is not None:
+                cut: Output = self.model(field.features, field.graphs, field.rows, generator)
+                return cut
+        output: Output = self.model(self.view.features, graph, nodes, generator, self.plain)
         return output
 
-    def together(self, others: Tensor) -> Tensor:
-        """Returns the batch's nodes and others, the same tensor as long as both are the same.
+    def _run_block(self, block: Block, generator: torch.Generator | None) -> Output:
+        assert self.model is not None
+        features = take_rows(self.view.features, block.nodes)
+        output: Output = self.model(features, block.adjacency, block.rows, generator, self.plain)
+        return output
 
-        What comes again at every step is worth preparing for (:class:`Fields`).
+    def parts(self, nodes: Tensor) -> Iterator[Part]:
+        """Runs the network on nodes without dropout, recording for gradients.
+
+        Yields all at once on the whole graph, or batches on sampled neighbourhoods where training
+        samples them: gradients on the whole graph would not fit there either.
         """
-        mine, known = self.batch.nodes, self._together
-        if known is None or known[0] is not mine or known[1] is not others:
-            self._together = known = (mine, others, torch.cat([mine, others]))
-        return known[2]
+        assert self.model is not None
+        self.model.eval()
+        rows = torch.arange(nodes.numel(), device=nodes.device)
+        if self.batch_size is None:
+            yield Part(rows, self.run(nodes), self.view.features, self.adjacency)
+            return
+        for batch in torch.split(rows, self.batch_size):
+            block = self.sample(nodes[batch], self.adjacency)
+            features = take_rows(self.view.features, block.nodes)
+            yield Part(batch, self._run_block(block, None), features, block.adjacency)
 
     def sample(self, nodes: Tensor, graph: Adjacency) -> Block:
         """Draws the part of a graph that the network needs for some nodes."""
@@ -193,18 +255,6 @@ class TaskContext:
             return None
         order = torch.randperm(count, generator=self.generator("replay"), device=self.device)
         return order[: self.batch_size]
-
-    def batches(self) -> Iterator[LabelledNodes]:
-        """Yields one epoch's batches of the training nodes, shuffled when there are several."""
-        everyone = LabelledNodes(self.view.train_nodes, self.view.train_labels)
-        if self.batch_size is None:
-            yield everyone
-            return
-        order = torch.randperm(
-            everyone.nodes.numel(), generator=self.generator("batches"), device=self.device
-        )
-        for rows in torch.split(order, self.batch_size):
-            yield everyone.take(rows)
 
     @overload
     def forward(
@@ -233,16 +283,28 @@ class TaskContext:
         output = self.run(nodes, adjacency)
         return (output.logits, output.attention) if attention else output.logits
 
-    def embed(self, nodes: Tensor | None = None, adjacency: Adjacency | None = None) -> Tensor:
-        """Returns embeddings ``h`` ``[m, d]`` without gradient or dropout."""
-        return self.observe(nodes, adjacency).h
+    def forward_with(self, others: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns logits of the batch's nodes ``[m, k]`` and of others ``[b, k]``, in one pass."""
+        current, rest = self.forward(torch.cat([self.batch.nodes, others])).tensor_split(
+            [self.batch.nodes.numel()]
+        )
+        return current, rest
 
-    def observe(self, nodes: Tensor | None = None, adjacency: Adjacency | None = None) -> Output:
-        """Runs the network without gradient or dropout."""
+    def embed(self, nodes: Tensor | None = None) -> Tensor:
+        """Returns embeddings ``h`` ``[m, d]`` without gradient or dropout."""
+        return self.observe(nodes).h
+
+    def observe(
+        self,
+        nodes: Tensor | None = None,
+        adjacency: Adjacency | None = None,
+        features: Features | None = None,
+    ) -> Output:
+        """Runs the network without gradient or dropout, on another graph and features if given."""
         assert self.model is not None
         self.model.eval()
         with torch.no_grad():
-            return self.run(nodes, adjacency)
+            return self.run(nodes, adjacency, features)
 
     def cross_entropy(self, logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
         """Averages cross-entropy over nodes (Eq. 1), smoothed as configured.

@@ -24,7 +24,7 @@ nodes, ties go to the lowest id, the count is rounded; the memory loss is over t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -37,7 +37,7 @@ from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import BufferBase, BufferConfig
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.graph import prefix_rows, take_rows
+from evergraph.stream.graph import prefix_rows
 from evergraph.stream.tasks import LabelledNodes
 
 
@@ -68,7 +68,6 @@ class ContinualGNN(BufferBase[ContinualGNNConfig]):
         "lam": (0.0, 0.8, 8.0, 80.0, 800.0, 8e3, 8e4),
         "detected_share": (0.0, 0.4, 0.8, 1.0),
     }
-    static_step = True
 
     def __init__(self, config: ContinualGNNConfig) -> None:
         super().__init__(config)
@@ -102,10 +101,10 @@ class ContinualGNN(BufferBase[ContinualGNNConfig]):
         if subset is not None:
             kept = LabelledNodes(kept.nodes[subset], kept.labels[subset])
             weight = weight[subset]
-        logits = ctx.forward(ctx.together(kept.nodes))
-        split, num_current = ctx.batch.nodes.numel(), ctx.view.train_nodes.numel()
-        current = ctx.cross_entropy(logits[:split], ctx.batch.labels)
-        replayed = ctx.cross_entropy(logits[split:], kept.labels, weight)
+        logits, old_logits = ctx.forward_with(kept.nodes)
+        num_current = ctx.view.train_nodes.numel()
+        current = ctx.cross_entropy(logits, ctx.batch.labels)
+        replayed = ctx.cross_entropy(old_logits, kept.labels, weight)
         # One weighted mean over both sets, also where a batch holds other shares of them.
         total = num_current + self.total_weight
         mean = (num_current * current + self.total_weight * replayed) / total
@@ -115,6 +114,10 @@ class ContinualGNN(BufferBase[ContinualGNNConfig]):
     def end_task(self, ctx: TaskContext) -> None:
         """Selects, and lets go of all that the next task computes anew."""
         super().end_task(ctx)
+        if self.detected is not None:
+            replayed = int(torch.isin(self.buffer.nodes, self.detected).sum())
+            counts = {"reached": self.num_reached, "detected": self.detected.numel()}
+            ctx.report["detection"] = counts | {"detected_in_buffer": replayed}
         self.num_seen = ctx.view.num_nodes
         self.weight, self.importance, self.anchor = None, {}, {}
 
@@ -132,36 +135,14 @@ class ContinualGNN(BufferBase[ContinualGNNConfig]):
         assert ctx.model is not None
         parameters = dict(ctx.model.named_parameters())
         total = {name: torch.zeros_like(value) for name, value in parameters.items()}
-        for logits, labels in self._memory_logits(ctx):
-            loss = ctx.cross_entropy(logits, labels) * (labels.numel() / len(self.buffer))
+        kept = self.replayed()
+        for part in ctx.parts(kept.nodes):
+            share = part.rows.numel() / len(self.buffer)
+            loss = ctx.cross_entropy(part.output.logits, kept.labels[part.rows]) * share
             gradients = torch.autograd.grad(loss, list(parameters.values()))
             for name, gradient in zip(parameters, gradients, strict=True):
                 total[name] += gradient
         return {name: gradient.square() for name, gradient in total.items()}
-
-    def _memory_logits(self, ctx: TaskContext) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yields logits and labels of the buffer, in parts on sampled graphs where training is."""
-        kept = self.replayed()
-        if ctx.batch_size is None:
-            yield ctx.forward(kept.nodes), kept.labels
-            return
-        assert ctx.model is not None
-        parts = zip(
-            *(torch.split(t, ctx.batch_size) for t in (kept.nodes, kept.labels)), strict=True
-        )
-        for nodes, labels in parts:
-            block = ctx.sample(nodes, ctx.adjacency)
-            features = take_rows(ctx.view.features, block.nodes)
-            output = ctx.model(features, block.adjacency, block.rows, plain=ctx.plain)
-            yield output.logits, labels
-
-    def report(self) -> dict[str, Any]:
-        """Counts the nodes reached and detected in the last task."""
-        if self.detected is None:
-            return {}
-        replayed = int(torch.isin(self.buffer.nodes, self.detected).sum())
-        counts = {"reached": self.num_reached, "detected": self.detected.numel()}
-        return {"detection": counts | {"detected_in_buffer": replayed}}
 
     def renumber(self, new_rows: Tensor) -> None:
         """Follows kept nodes; counts those that are left of the ones seen."""
@@ -188,10 +169,9 @@ def logit_change(ctx: TaskContext, num_old: int) -> Tensor:
     change = torch.zeros(graph.num_nodes, device=graph.device)
     hops = ctx.model_config.num_layers - 1 + ctx.model.encoder.reads_degrees
     touched = may_change(graph, num_old, hops)
-    with torch.no_grad():
-        now = ctx.forward()[:num_old]
-        features = prefix_rows(ctx.view.features, num_old)
-        before = ctx.model(features, prefix_graph(graph, num_old), plain=ctx.plain).logits
+    now = ctx.observe().logits[:num_old]
+    features = prefix_rows(ctx.view.features, num_old)
+    before = ctx.observe(None, prefix_graph(graph, num_old), features).logits
     # Where the network reads the same, only rounding could differ: matrices of another height.
     change[:num_old] = (now - before).abs().sum(dim=1) * touched
     return change

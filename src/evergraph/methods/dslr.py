@@ -16,7 +16,7 @@ from torch import Tensor
 
 from evergraph.events import Epoch
 from evergraph.memory.buffer import moved
-from evergraph.methods.base import SearchSpace
+from evergraph.methods.base import Descent, SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import REPLAY_SEARCH, ReplayBase, ReplayConfig
 from evergraph.structure import (
@@ -61,7 +61,7 @@ class DSLR(ReplayBase[DSLRConfig]):
         self.same_class: dict[int, Tensor] = {}  # class → [e, N], only for 'homophily'
         self.refinement: Refinement | None = None
 
-    def fit_task(self, ctx: TaskContext) -> Iterator[Epoch]:
+    def fit_task(self, ctx: TaskContext) -> Iterator[Epoch | Descent]:
         """Algorithm 1, lines 1 to 11: structure first, then node classification."""
         self.refinement = None
         if len(self.buffer):
@@ -69,7 +69,9 @@ class DSLR(ReplayBase[DSLRConfig]):
                 yield from self._learn_structure(ctx)
             elif self.config.structure == "homophily":
                 self._connect_same_class(ctx)
-        yield from ctx.descend(self)
+        if self.refinement is not None:
+            ctx.report["structure"] = self.refinement.summary()
+        yield Descent()
 
     def end_task(self, ctx: TaskContext) -> None:
         """Algorithm 1, lines 12 to 18: buffer selection, then candidates."""
@@ -148,10 +150,6 @@ class DSLR(ReplayBase[DSLRConfig]):
         added = added[:, ~known & (added[0] != added[1])]
         self.refinement = Refinement(added, added[:, :0], len(self.buffer))
         ctx.adjacency = ctx.view.adjacency.edit(add=added, remove=added[:, :0])
-
-    def report(self) -> dict[str, Any]:
-        """Counts the edges that structure learning changed in the last task."""
-        return {} if self.refinement is None else {"structure": self.refinement.summary()}
 
     def memory_bytes(self) -> int:
         """Counts the buffer, its candidates and the remembered neighbours."""

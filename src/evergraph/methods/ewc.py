@@ -26,7 +26,6 @@ from evergraph.methods.anchors import (
     Parameters,
     WeightedAnchors,
     WeightedConfig,
-    evaluated_parts,
     gradients,
     prepared,
     zeros_like,
@@ -69,7 +68,7 @@ class EWC(WeightedAnchors[EWCConfig]):
         exact = nodes.numel() <= self.config.exact_nodes
         scale = 1 / (nodes.numel() * (1 if exact else self.config.num_probes))
         fisher = zeros_like(model)
-        for part in evaluated_parts(ctx, nodes):
+        for part in ctx.parts(nodes):
             mine = labels[part.rows]
             losses = functional.cross_entropy(part.output.logits, mine, reduction="none")
             for outputs, signs in _singles(losses) if exact else self._probes(losses, ctx):

@@ -15,7 +15,7 @@ brought it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -25,7 +25,6 @@ from torch import Tensor
 from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import BufferBase, BufferConfig
-from evergraph.nn.cuda_graphs import Repeated
 from evergraph.stream.tasks import LabelledNodes
 
 RIDGE = 1e-3
@@ -48,7 +47,6 @@ class GEM(BufferBase[GEMConfig]):
     summary = "projects gradients so that the loss on no old task's buffer rises"
     paper = "Lopez-Paz and Ranzato, Gradient Episodic Memory for Continual Learning"
     year = 2017
-    static_loss = True
     search: ClassVar[SearchSpace] = {
         "margin": (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0),
     }
@@ -57,7 +55,7 @@ class GEM(BufferBase[GEMConfig]):
         super().__init__(config)
         self.task_of: dict[int, int] = {}  # class → the task that brought it
         self._old: list[LabelledNodes] = []  # kept nodes of each old task
-        self._memory: Repeated | None = None  # computes G, [s, P]
+        self._memory: Callable[[], Tensor] | None = None  # computes G, [s, P]
 
     def begin_task(self, ctx: TaskContext) -> None:
         """Warm-starts the network and sorts the buffer by task."""
@@ -66,11 +64,8 @@ class GEM(BufferBase[GEMConfig]):
         task_of = [self.task_of[label] for label in kept.labels.tolist()]
         tasks = torch.tensor(task_of, dtype=torch.int64, device=kept.nodes.device)
         self._old = [kept.take(tasks == task) for task in torch.unique(tasks).tolist()]
-        self._memory = Repeated(
-            lambda: torch.stack([self._gradient(ctx, old) for old in self._old]),
-            ctx.device,
-            ctx.device_generators,
-            record=ctx.batch_size is None,
+        self._memory = ctx.recorded(
+            lambda: torch.stack([self._gradient(ctx, old) for old in self._old])
         )
 
     def loss(self, ctx: TaskContext) -> Tensor:

@@ -46,7 +46,6 @@ class LwF(Method[LwFConfig]):
         "lam": (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0),
         "temperature": (1.0, 2.0, 5.0, 20.0),
     }
-    static_step = True
 
     def __init__(self, config: LwFConfig) -> None:
         super().__init__(config)

@@ -23,7 +23,6 @@ from evergraph.methods.anchors import (
     WeightedAnchors,
     WeightedConfig,
     add_importance,
-    evaluated_parts,
     gradients,
     prepared,
     zeros_like,
@@ -54,7 +53,7 @@ class MAS(WeightedAnchors[MASConfig]):
         """Averages the absolute gradient of the squared norm of the logits over nodes."""
         model, nodes = prepared(ctx), self._nodes(ctx)
         omega = zeros_like(model)
-        for part in evaluated_parts(ctx, nodes):
+        for part in ctx.parts(nodes):
             for norm in part.output.logits.square().sum(dim=1):
                 for name, grad in gradients(norm, model).items():
                     omega[name] += grad.abs() / nodes.numel()

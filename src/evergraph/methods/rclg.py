@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -26,8 +25,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from evergraph.errors import InputError
-from evergraph.events import Epoch
-from evergraph.methods.base import SearchSpace
+from evergraph.methods.base import Descent, SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.lwf import stored_logits_loss
 from evergraph.methods.rclg_controller import Controller, Proposal, Reinforce
@@ -72,20 +70,17 @@ class RCLG(BufferBase[RCLGConfig]):
     summary = "a controller grows and shrinks the layers; replay of labels and logits"
     paper = "Rakaraddi et al., Reinforced Continual Learning for Graphs"
     year = 2022
-    backbones = frozenset({"gat"})  # whose layers surgery can resize
-    needs = frozenset({"validation"})
+    needs = frozenset({"validation", "gat"})  # layers that surgery can resize
     search: ClassVar[SearchSpace] = {
         "logit_weight": (0.0, 0.05, 0.15, 0.5, 1.5, 5.0),
         "label_weight": (0.5, 1.5, 5.0, 15.0),
     }
-    static_step = True
 
     def __init__(self, config: RCLGConfig) -> None:
         super().__init__(config)
         self.logits: Tensor | None = None  # [b, k], rows aligned with the buffer's nodes
         self.widths: Tensor | None = None  # [b], columns that existed when the node was kept
         self.reinforce: Reinforce | None = None
-        self._report: dict[str, Any] = {}
 
     def begin_task(self, ctx: TaskContext) -> None:
         """Warm-starts the network; without validation nodes there is no reward."""
@@ -95,13 +90,24 @@ class RCLG(BufferBase[RCLGConfig]):
                 "validation_fraction, for example to 0.1."
             )
         super().begin_task(ctx)
+        assert ctx.model is not None
+        layers, classes = len(ctx.model.encoder.layers), ctx.model.head.num_classes
+        if self.reinforce is not None and self.reinforce.controller.num_layers != layers:
+            raise InputError(
+                f"Expected a controller of {layers} layers (got one of "
+                f"{self.reinforce.controller.num_layers}); restore what belongs together."
+            )
+        if self.logits is not None and self.logits.shape[1] > classes:
+            raise InputError(
+                f"Expected stored logits of at most {classes} classes (got "
+                f"{self.logits.shape[1]}); restore what belongs together."
+            )
 
-    def fit_task(self, ctx: TaskContext) -> Iterator[Epoch]:
+    def fit_task(self, ctx: TaskContext) -> Iterator[Descent]:
         """Chooses a child, except at the first task, then trains it for all epochs."""
-        self._report = {}
         if len(self.buffer):
             yield from self._search(ctx)
-        yield from ctx.descend(self)
+        yield Descent()
 
     def loss(self, ctx: TaskContext) -> Tensor:
         """Adds the buffer's logits and labels to the cross-entropy of the current nodes."""
@@ -112,8 +118,7 @@ class RCLG(BufferBase[RCLGConfig]):
         stored, widths = self.logits, self.widths
         if subset is not None:
             stored, widths = stored[subset], widths[subset]
-        logits = ctx.forward(ctx.together(kept.nodes))
-        current, replayed = logits.tensor_split([ctx.batch.nodes.numel()])
+        current, replayed = ctx.forward_with(kept.nodes)
         return (
             ctx.cross_entropy(current, ctx.batch.labels)
             + self.config.logit_weight * stored_logits_loss(replayed, stored, widths)
@@ -129,33 +134,24 @@ class RCLG(BufferBase[RCLGConfig]):
         with ctx.stage("selection"):
             self._store_logits(before, self.predict_logits(ctx)[self.buffer.nodes])
 
-    def most_channels(self, channels: int, num_tasks: int) -> int:
-        """Every task but the first may add the most and delete the least."""
-        gain = max(self.config.additions) - min(self.config.deletions)
-        return channels + max(gain, 0) * (num_tasks - 1)
-
-    def _search(self, ctx: TaskContext) -> Iterator[Epoch]:
+    def _search(self, ctx: TaskContext) -> Iterator[Descent]:
         """Trains and judges children of the network; leaves the best one to the context."""
-        parent, training, steps = ctx.model, ctx.training, self.config.controller_steps
+        parent, steps = ctx.model, self.config.controller_steps
         assert parent is not None
         reinforce = self._prepare_controller(ctx, len(parent.encoder.layers))
-        epochs = self.config.child_epochs or max(1, training.epochs // 5)
+        epochs = self.config.child_epochs or max(1, ctx.training.epochs // 5)
         children, rewards = [], []
         for step in range(steps):
             proposal = reinforce.controller(ctx.generator("controller", "cpu"))
             child = self.make_child(parent, proposal, ctx.generator("surgery", "cpu"))
             ctx.adopt_model(child)
-            ctx.training = training.model_copy(update={"epochs": epochs})
-            for event in ctx.descend(self):
-                done = step * epochs + event.epoch
-                yield replace(event, stage="search", epoch=done, num_epochs=steps * epochs)
-            ctx.training = training
+            yield Descent(epochs, "search", first=step * epochs, total=steps * epochs)
             rewards.append(self.reward(ctx, proposal))
             reinforce.learn(proposal, rewards[-1])
             if rewards[-1] > max(rewards[:-1], default=float("-inf")):
                 children = [child]  # the others need not stay in memory
         ctx.adopt_model(children[0])
-        self._report = {"rewards": rewards, "channels": children[0].encoder.channels}
+        ctx.report |= {"rewards": rewards, "channels": children[0].encoder.channels}
 
     def make_child(
         self, parent: NodeClassifier, proposal: Proposal, generator: torch.Generator
@@ -201,10 +197,6 @@ class RCLG(BufferBase[RCLGConfig]):
             widths = torch.where(known, self.widths[row], widths)
         self.logits, self.widths = shown, widths
 
-    def report(self) -> dict[str, Any]:
-        """Tells the children's rewards and the width of one head of each layer."""
-        return self._report
-
     def memory_bytes(self) -> int:
         """Counts the buffer, its logits and the controller with its Adam."""
         kept = [t for t in (self.logits, self.widths) if t is not None]
@@ -229,21 +221,13 @@ class RCLG(BufferBase[RCLGConfig]):
         """Restores what :meth:`state_dict` returned."""
         super().load_state_dict(state)
         self.logits, self.widths = state["logits"], state["widths"]
+        if self.logits is not None and (
+            self.logits.ndim != 2 or not len(self.logits) == len(self.widths) == len(self.buffer)
+        ):
+            raise ValueError("logits of other nodes")
         self.reinforce = None
         if state["reinforce"] is not None:
             # Its first weights are overwritten at once.
             generator = make_generator(0, "restored")
             self.reinforce = self._make_reinforce(state["reinforce"]["num_layers"], generator)
             self.reinforce.load_state_dict(state["reinforce"])
-
-    def check_fit(self, model: NodeClassifier | None) -> None:
-        """Refuses a controller of another network and logits of other nodes."""
-        layers = 0 if model is None else len(model.encoder.layers)
-        if self.reinforce is not None and self.reinforce.controller.num_layers != layers:
-            raise ValueError("a controller of another network")
-        if self.logits is None or self.widths is None:
-            return
-        rows, columns = self.logits.shape
-        classes = 0 if model is None else model.head.num_classes
-        if rows != len(self.buffer) or self.widths.shape != (rows,) or columns > classes:
-            raise ValueError("logits of other nodes")

@@ -98,8 +98,6 @@ class BufferBase(Method[BufferT]):
 class ReplayBase(BufferBase[ConfigT]):
     """What methods share that weigh current and kept nodes: the loss."""
 
-    static_step = True
-
     def __init__(self, config: ConfigT) -> None:
         super().__init__(config)
         self._weight: Tensor | None = None
@@ -119,14 +117,13 @@ class ReplayBase(BufferBase[ConfigT]):
         kept, weight = self.replayed().take(subset), self._weight
         if subset is not None and weight is not None:
             weight = weight[subset]
-        logits = ctx.forward(ctx.together(kept.nodes))
-        num_current = ctx.batch.nodes.numel()
+        logits, old_logits = ctx.forward_with(kept.nodes)
         if self.config.beta == "none" and ctx.batch_size is None:
             labels = torch.cat([ctx.batch.labels, kept.labels])
-            return ctx.cross_entropy(logits, labels)
+            return ctx.cross_entropy(torch.cat([logits, old_logits]), labels)
         beta = self.beta(ctx)
-        current = ctx.cross_entropy(logits[:num_current], ctx.batch.labels)
-        replayed = ctx.cross_entropy(logits[num_current:], kept.labels, weight)
+        current = ctx.cross_entropy(logits, ctx.batch.labels)
+        replayed = ctx.cross_entropy(old_logits, kept.labels, weight)
         return beta * current + (1 - beta) * replayed
 
     def beta(self, ctx: TaskContext) -> float:

@@ -30,7 +30,6 @@ from evergraph.kernels.ops import Ends, project, spread
 from evergraph.methods.anchors import (
     AnchoredMethod,
     Parameters,
-    evaluated_parts,
     gradients,
     prepared,
     zeros_like,
@@ -70,8 +69,7 @@ class TWP(AnchoredMethod[TWPConfig]):
         "lam_topology": (0.0, 1e2, 1e3, 1e4, 1e5, 1e6),
         "beta": (0.0, 1e-4, 1e-3, 1e-2),
     }
-    needs = frozenset({"attention", "double_backward"})
-    attention_optional = True
+    needs = frozenset({"double_backward"})
 
     def loss(self, ctx: TaskContext) -> Tensor:
         """Cross-entropy on the current nodes, plus the penalty and the norm of its gradient."""
@@ -93,7 +91,7 @@ class TWP(AnchoredMethod[TWPConfig]):
         """Computes I_loss and I_topo, each from a gradient of its own."""
         model, nodes, labels = prepared(ctx), ctx.view.train_nodes, ctx.view.train_labels
         by_loss, by_topology = zeros_like(model), zeros_like(model)
-        for part in evaluated_parts(ctx, nodes):
+        for part in ctx.parts(nodes):
             share = part.rows.numel() / nodes.numel()
             loss = share * ctx.cross_entropy(part.output.logits, labels[part.rows])
             scores = part.output.attention or edge_scores(model, part.features, part.graph)

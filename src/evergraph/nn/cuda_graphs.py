@@ -1,4 +1,4 @@
-"""Repeating one step cheaply: on CUDA it is recorded once and replayed as a graph."""
+"""CUDA graphs: a step that always launches the same work is recorded once and replayed."""
 
 from __future__ import annotations
 
@@ -23,18 +23,17 @@ def side_stream(device: torch.device) -> Any:
     return make_stream(device)
 
 
-class Repeated:
+class RecordedStep:
     """Calls a step again and again; after a few calls CUDA replays it without Python.
 
     A small graph's step is some hundred kernels of microseconds each, so that launching them
     one by one costs far more than running them. The step must launch the same work on the same
-    tensors every time and never wait for the device. On the CPU it is simply called.
+    tensors every time and never wait for the device.
 
     Args:
         step: Does one step and returns its loss.
         device: Where it runs.
         generators: Every generator that the step draws from on the device.
-        record: False calls the step as written on any device.
     """
 
     def __init__(
@@ -42,21 +41,16 @@ class Repeated:
         step: Callable[[], Tensor],
         device: torch.device,
         generators: Callable[[], Iterable[torch.Generator]],
-        *,
-        record: bool = True,
     ) -> None:
         self.step = step
         self.device = device
         self.generators = generators
-        self.record = record and device.type == "cuda"
         self.calls = 0
         self.graph: torch.cuda.CUDAGraph | None = None
         self.loss: Tensor | None = None
 
     def __call__(self) -> Tensor:
-        """Does one step; the loss returned on CUDA is overwritten by the next one."""
-        if not self.record:
-            return self.step()
+        """Does one step; the loss returned is overwritten by the next one."""
         self.calls += 1
         if self.calls <= WARM_UP:
             return self._warm_up()

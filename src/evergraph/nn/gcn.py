@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from evergraph.kernels.ops import project
-from evergraph.nn.propagation import PropagationStack, glorot, propagate, symmetric_operator
+from evergraph.nn.propagation import PropagationStack, glorot, propagate
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.graph import Features
 
@@ -27,8 +27,9 @@ class GCNLayer(nn.Module):
 
     def forward(self, x: Features, adjacency: Adjacency) -> Tensor:
         """Returns the output ``[n, out_dim]``."""
-        operator = symmetric_operator(adjacency, self.weight.dtype)
-        return propagate(operator, project(x, self.weight)) + self.bias
+        rows = project(x, self.weight)
+        looped, weights = adjacency.with_self_loops, adjacency.symmetric_weights
+        return propagate(looped, weights, rows) + self.bias
 
 
 class GCN(PropagationStack):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -16,6 +16,7 @@ from evergraph.nn.gat import GAT
 from evergraph.nn.gcn import GCN
 from evergraph.nn.receptive_field import Graphs
 from evergraph.nn.sage import SAGE
+from evergraph.rng import make_generator
 from evergraph.stream.graph import Features
 from evergraph.validation import Config
 
@@ -176,3 +177,35 @@ def build_model(
     model = NodeClassifier(config, in_dim, generator, channels)
     model.head.grow(num_classes, generator)
     return model
+
+
+def restore_model(
+    config: ModelConfig, weights: Mapping[str, Tensor], channels: list[int] | None
+) -> NodeClassifier:
+    """Makes the network that weights were taken from; those of another one raise anything.
+
+    ``channels`` is the width of one head per layer where it is not the configuration's.
+    """
+    in_dim, num_classes = weights["encoder.layers.0.weight"].shape[0], weights["head.bias"].numel()
+    _check_size(config, in_dim, channels, weights)
+    # Its first weights are overwritten at once.
+    model = build_model(config, in_dim, num_classes, make_generator(0, "restored"), channels)
+    model.load_state_dict(weights)
+    return model
+
+
+def _check_size(
+    config: ModelConfig, in_dim: int, channels: list[int] | None, weights: Mapping[str, Tensor]
+) -> None:
+    """Refuses a configuration of a larger network than is stored, before it is allocated."""
+    stored = sum(weight.numel() for weight in weights.values())
+    if channels is None:
+        if config.num_layers > stored:
+            raise ValueError("more layers than weights")
+        channels = [config.channels] * config.num_layers
+    declared = 0
+    for width in (heads * config.heads for heads in channels):
+        declared += in_dim * width
+        in_dim = width
+    if declared > stored or any(width < 1 for width in channels):
+        raise ValueError("more weights declared than stored")

@@ -6,8 +6,7 @@ edges × channels is ever stored, and all can be differentiated twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import ClassVar
 
@@ -22,65 +21,14 @@ from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.graph import Features
 
 
-@dataclass(frozen=True)
-class Operator:
-    """A weighted graph as a matrix: row ``i`` reads its sources; and its transpose."""
+def propagate(graph: Adjacency, weights: Tensor, rows: Tensor) -> Tensor:
+    """Adds up the sources' rows ``[n, d]`` at every node, each times its edge's weight ``[E]``.
 
-    matrix: SparseMatrix
-    transpose: SparseMatrix
-
-    @classmethod
-    def of(cls, graph: Adjacency, values: Tensor) -> Operator:
-        """Gives every edge its weight, ``[E]``; the graph need not be symmetric."""
-        return cls(
-            SparseMatrix(graph.pattern, values),
-            SparseMatrix(graph.transpose, values[graph.by_source]),
-        )
-
-
-def propagate(operator: Operator, rows: Tensor) -> Tensor:
-    """Multiplies rows ``[n, d]`` by the operator; the gradient propagates backwards."""
-    return multiply(operator.matrix, operator.transpose, rows)
-
-
-def symmetric_operator(graph: Adjacency, dtype: torch.dtype = torch.float32) -> Operator:
-    r"""Returns :math:`D^{-1/2} (A + I) D^{-1/2}` with :math:`D` the degrees of :math:`A + I`.
-
-    A sampled part that knows the degrees of the graph it comes from takes those, and lets
-    the neighbours drawn stand for the ones that were not: the sum is then right on average,
-    and exact when all were drawn. Without them, degrees are edges that arrive within the part.
+    The graph need not be symmetric; the gradient propagates backwards.
     """
-    return _once(graph, f"symmetric operator {dtype}", lambda: _symmetric(graph, dtype))
-
-
-def mean_operator(graph: Adjacency, dtype: torch.dtype = torch.float32) -> Operator:
-    """Returns the average over each node's neighbours; without any it is zero."""
-    return _once(graph, f"mean operator {dtype}", lambda: _mean(graph, dtype))
-
-
-def _symmetric(graph: Adjacency, dtype: torch.dtype) -> Operator:
-    looped, drawn = graph.with_self_loops, graph.degree
-    degree = drawn if graph.whole_degree is None else graph.whole_degree
-    root = (degree.double() + 1).rsqrt()
-    itself = looped.dst if graph.own is None else graph.own[looped.dst]
-    values = root[itself] * root[looped.src]
-    if graph.whole_degree is not None:
-        stands_for = degree[itself].double() / drawn[looped.dst].clamp(min=1)
-        values = torch.where(looped.src == itself, values, values * stands_for)
-    return Operator.of(looped, values.to(dtype))
-
-
-def _mean(graph: Adjacency, dtype: torch.dtype) -> Operator:
-    return Operator.of(graph, graph.degree.double().reciprocal()[graph.dst].to(dtype))
-
-
-def _once(graph: Adjacency, name: str, make: Callable[[], Operator]) -> Operator:
-    """Makes an operator when it is first asked for and keeps it with the graph."""
-    kept = vars(graph)  # where its cached properties are as well
-    if name not in kept:
-        kept[name] = make()
-    operator: Operator = kept[name]
-    return operator
+    weights = weights.to(rows.dtype)
+    transpose = SparseMatrix(graph.transpose, weights[graph.by_source])
+    return multiply(SparseMatrix(graph.pattern, weights), transpose, rows)
 
 
 def glorot(rows: int, columns: int, generator: torch.Generator) -> nn.Parameter:

@@ -17,7 +17,7 @@ WHOLE = 0.8
 
 
 @dataclass(frozen=True)
-class Field:
+class ReceptiveField:
     """A network's input, cut to what some nodes hear; their rows come out as they would anyway."""
 
     features: Features  # what the first layer reads
@@ -25,7 +25,9 @@ class Field:
     rows: Tensor | None  # where each wanted node is among the last layer's rows; None: in place
 
 
-def receptive_field(features: Features, graph: Adjacency, wanted: Tensor, depth: int) -> Field:
+def receptive_field(
+    features: Features, graph: Adjacency, wanted: Tensor, depth: int
+) -> ReceptiveField:
     """Finds what ``depth`` layers need to give the rows of the wanted nodes exactly.
 
     Every layer keeps the order of nodes and edges, so that sums run as on the whole graph.
@@ -52,7 +54,7 @@ def receptive_field(features: Features, graph: Adjacency, wanted: Tensor, depth:
         )
         targets, target_place = sources, place
     cut = features if targets.numel() == n else take_rows(features, targets)
-    return Field(cut, tuple(reversed(graphs)), rows)
+    return ReceptiveField(cut, tuple(reversed(graphs)), rows)
 
 
 def _places(nodes: Tensor, num_nodes: int) -> Tensor:
@@ -62,25 +64,42 @@ def _places(nodes: Tensor, num_nodes: int) -> Tensor:
     return place
 
 
-class Fields:
-    """Remembers the receptive fields of node lists that come again.
+class StepFields:
+    """Receptive fields of the node lists that every step asks for again, in the same order.
 
-    A list is known by being the same tensor. The first time it comes the answer is None, so
-    that lists made anew at every step cost nothing.
+    The n-th list of a step is compared with the n-th of the step before: the first time it is only
+    noted, the second time its field is found, and a list that is drawn anew at every step costs no
+    more than the comparison.
+
+    Args:
+        features: Features of all nodes of the graph.
+        graph: The graph that all lists are of.
+        depth: Layers of the network.
     """
 
-    MOST = 16
+    def __init__(self, features: Features, graph: Adjacency, depth: int) -> None:
+        self.features, self.graph, self.depth = features, graph, depth
+        self._known: list[tuple[Tensor, ReceptiveField | None]] = []
+        self._at = 0
 
-    def __init__(self, features: Features, depth: int) -> None:
-        self.features, self.depth = features, depth
-        self._known: list[tuple[Tensor, Adjacency, Field | None]] = []
+    def rewind(self) -> None:
+        """Begins a step."""
+        self._at = 0
 
-    def of(self, nodes: Tensor, graph: Adjacency) -> Field | None:
-        """Returns the field of some nodes, None if they come for the first time."""
-        for at, (known, among, field) in enumerate(self._known):
-            if known is nodes and among is graph:
-                found = field or receptive_field(self.features, graph, nodes, self.depth)
-                self._known[at] = (nodes, graph, found)
-                return found
-        self._known = [*self._known[1 - self.MOST :], (nodes, graph, None)]
-        return None
+    def next(self, nodes: Tensor) -> ReceptiveField | None:
+        """Returns the field of the step's next list, None while it may still change."""
+        at, self._at = self._at, self._at + 1
+        if at == len(self._known):
+            self._known.append((nodes, None))
+            return None
+        before, field = self._known[at]
+        # A recorded step cannot compare; it is recorded after steps in which all was the same.
+        recording = nodes.is_cuda and torch.cuda.is_current_stream_capturing()
+        if not recording:
+            if not torch.equal(before, nodes):
+                self._known[at] = (nodes, None)
+                return None
+            if field is None:
+                field = receptive_field(self.features, self.graph, nodes, self.depth)
+                self._known[at] = (nodes, field)
+        return field

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from evergraph.kernels.ops import project
-from evergraph.nn.propagation import PropagationStack, glorot, mean_operator, propagate
+from evergraph.nn.propagation import PropagationStack, glorot, propagate
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.graph import Features
 
@@ -30,8 +30,7 @@ class SAGELayer(nn.Module):
 
     def forward(self, x: Features, adjacency: Adjacency) -> Tensor:
         """Returns the output ``[n, out_dim]``."""
-        operator = mean_operator(adjacency, self.weight.dtype)
-        heard = propagate(operator, project(x, self.weight))
+        heard = propagate(adjacency, adjacency.mean_weights, project(x, self.weight))
         itself = project(x, self.weight_self)
         if adjacency.own is not None:
             itself = itself.index_select(0, adjacency.own)

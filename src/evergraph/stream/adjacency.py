@@ -121,6 +121,29 @@ class Adjacency:
         dst = torch.div(keys, width, rounding_mode="floor")
         return Adjacency.between(keys - dst * width, dst, self.own, self.whole_degree)
 
+    @cached_property
+    def symmetric_weights(self) -> Tensor:
+        r"""The entries of :math:`D^{-1/2} (A + I) D^{-1/2}` as doubles, loops included.
+
+        A sampled part that knows the degrees of the graph it comes from takes those, and lets
+        the neighbours drawn stand for the ones that were not: sums are then right on average,
+        and exact when all were drawn. Without them, degrees are edges that arrive within the part.
+        """
+        looped, drawn = self.with_self_loops, self.degree
+        degree = drawn if self.whole_degree is None else self.whole_degree
+        root = (degree.double() + 1).rsqrt()
+        itself = looped.dst if self.own is None else self.own[looped.dst]
+        values = root[itself] * root[looped.src]
+        if self.whole_degree is not None:
+            stands_for = degree[itself].double() / drawn[looped.dst].clamp(min=1)
+            values = torch.where(looped.src == itself, values, values * stands_for)
+        return values
+
+    @cached_property
+    def mean_weights(self) -> Tensor:
+        """What each edge weighs in the average over its target's neighbours, ``[E]``."""
+        return self.degree.double().reciprocal()[self.dst]
+
     def has_edges(self, src: Tensor, dst: Tensor) -> Tensor:
         """Tells for each pair whether it is an edge; shapes broadcast."""
         wanted = dst * self.num_nodes + src

@@ -15,7 +15,7 @@ from torch.nn import functional
 from evergraph.errors import InputError
 from evergraph.kernels import has_kernels, kernels
 from evergraph.kernels.ops import Ends, call, spread
-from evergraph.nn.cuda_graphs import Repeated
+from evergraph.nn.cuda_graphs import RecordedStep
 from evergraph.nn.model import ModelConfig, NodeClassifier, build_model
 from evergraph.nn.sampling import Block
 from evergraph.stream.adjacency import Adjacency, Pattern
@@ -147,11 +147,13 @@ def train_link_predictor(
         optimizer.step()
         return loss.detach()
 
-    generators = [randomness.dropout, randomness.negatives]
-    repeated = Repeated(step, graph.device, lambda: generators, record=sampling is None)
+    run: Callable[[], Tensor] = step
+    if on_cuda and sampling is None:
+        generators = [randomness.dropout, randomness.negatives]
+        run = RecordedStep(step, graph.device, lambda: generators)
     for _ in range(config.link_epochs):
         for _ in range(1 if sampling is None else sampling.steps):
-            loss = repeated()
+            loss = run()
         yield loss
     with torch.no_grad():
         z: Tensor = model(view.features, graph).h

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from evergraph.kernels.attention import SLOPE, LayerWeights, attend_plain
 from evergraph.nn import ModelConfig, build_model
-from evergraph.nn.receptive_field import Fields, receptive_field
+from evergraph.nn.receptive_field import StepFields, receptive_field
 from evergraph.stream import Adjacency
 from evergraph.stream import adjacency as pattern
 from evergraph.stream.graph import SparseRows
@@ -120,14 +120,18 @@ def test_triton_kernels_take_parts(monkeypatch):
         torch.testing.assert_close(given_, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_fields_remember_what_comes_again():
-    fields = Fields(torch.eye(7), 2)
-    nodes, other = torch.tensor([0]), torch.tensor([0])
-    assert fields.of(nodes, PATH) is None
-    field = fields.of(nodes, PATH)
-    assert field is not None
-    assert fields.of(nodes, PATH) is field
-    assert fields.of(other, PATH) is None  # equal, but not the same tensor
-    for _ in range(2 * Fields.MOST):
-        assert fields.of(torch.tensor([0]), PATH) is None
-    assert fields.of(nodes, PATH) is None  # forgotten
+def test_step_fields_follow_lists_that_come_again():
+    fields = StepFields(torch.eye(7), PATH, 2)
+    nodes, other = torch.tensor([0]), torch.tensor([3, 4])
+
+    def step(*lists):
+        fields.rewind()
+        return [fields.next(wanted) for wanted in lists]
+
+    assert step(nodes, other) == [None, None]
+    first, second = step(nodes.clone(), other.clone())  # equal is enough
+    assert first is not None
+    assert second is not None
+    assert step(nodes, other) == [first, second]
+    assert step(other, other)[0] is None  # another list in its place
+    assert step(torch.tensor([5]), other) == [None, second]

@@ -4,25 +4,13 @@ import pytest
 import torch
 
 from evergraph.events import Epoch, TaskDone
-from evergraph.methods import METHODS, TrainConfig, make_method
+from evergraph.methods import METHODS, Method, TrainConfig, make_method
 from evergraph.nn import ModelConfig
 from evergraph.nn import cuda_graphs as repeat
-from evergraph.nn.cuda_graphs import Repeated
 from evergraph.stream import Protocol, TaskStream
-from evergraph.train import Learner, train
+from evergraph.train import Learner, records, train
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
-
-def test_repeated_on_cpu_calls_the_step_every_time():
-    calls = []
-
-    def step():
-        calls.append(len(calls))
-        return torch.tensor(float(len(calls)))
-
-    repeated = Repeated(step, torch.device("cpu"), lambda: [])
-    assert [float(repeated()) for _ in range(5)] == [1.0, 2.0, 3.0, 4.0, 5.0]
 
 
 def _run(graph, method):
@@ -70,10 +58,17 @@ def test_recorded_children_of_rclg_are_the_same_every_time(make_graph):
     assert recorded[:2] == again[:2]
 
 
-def test_all_are_recorded_gem_in_part():
-    whole = {name for name, cls in METHODS.items() if cls.static_step}
+def test_our_methods_are_recorded_and_gem_in_part():
+    assert all(records(make_method(name)) for name in METHODS)
+    whole = {n for n, cls in METHODS.items() if cls.after_backward is Method.after_backward}
     assert set(METHODS) - whole == {"gem"}  # its projection is solved on the host
-    assert METHODS["gem"].static_loss
+
+
+def test_methods_of_others_are_not_recorded():
+    class Mine(METHODS["finetune"]):
+        pass
+
+    assert not records(Mine(Mine.Config()))
 
 
 @pytest.mark.gpu
