@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from evergraph.errors import InputError
+from evergraph.stream.datasets import npz
 from evergraph.stream.datasets.npz import read_arrays, write_arrays
 
 
@@ -99,3 +100,32 @@ def test_read_arrays_refuses_a_declared_size_before_allocating(tmp_path):
         archive.writestr("a.npy", header.getvalue() + bytes(64))
     with pytest.raises(InputError, match=r"'a' of .* declares shape"):
         read_arrays(path, ("a",))
+
+
+def test_read_arrays_refuses_more_than_a_share_of_the_memory(tmp_path, monkeypatch):
+    path = tmp_path / "zeros.npz"
+    np.savez_compressed(path, x=np.zeros((1000, 2000), dtype=np.uint8), y=np.arange(1000))
+    monkeypatch.setattr(npz, "physical_memory", lambda: 30_000_000)
+    monkeypatch.setattr(np.lib.format, "read_array", None)  # nothing may be unpacked
+    with pytest.raises(InputError) as caught:
+        read_arrays(path, ("x", "y"))
+    assert str(caught.value) == (
+        f"Expected the arrays of '{path}' to take at most 7.5 MB, a quarter of this machine's "
+        "memory (got 8.0 MB, 8.0 MB of it declared by 'x'); store features that are mostly zeros "
+        "as x_data, x_indices, x_indptr, x_shape, or take a machine with more memory."
+    )
+    monkeypatch.undo()
+    monkeypatch.setattr(npz, "physical_memory", lambda: 33_000_000)
+    assert read_arrays(path, ("x", "y"))["x"].shape == (1000, 2000)
+    monkeypatch.setattr(npz, "physical_memory", lambda: 100_000)
+    assert read_arrays(path, ("y",))["y"].size == 1000  # the others are not asked for
+
+
+def test_read_arrays_refuses_large_arrays_that_are_all_but_empty(tmp_path, monkeypatch):
+    path = tmp_path / "zeros.npz"
+    np.savez_compressed(path, x=np.zeros((1000, 2000), dtype=np.uint8))
+    monkeypatch.setattr(npz, "LARGE_BYTES", 7_000_000)
+    with pytest.raises(InputError, match=r"at most 500 times .* \(got 8\.0 MB.*'x'.* x_data"):
+        read_arrays(path, ("x",))
+    np.savez_compressed(path, x=np.random.default_rng(0).integers(0, 9, (1000, 2000)))
+    assert read_arrays(path, ("x",))["x"].shape == (1000, 2000)
