@@ -15,7 +15,8 @@ def test_data_folder_prefers_argument_then_environment_then_cache(monkeypatch, t
     assert download.data_folder(tmp_path) == tmp_path
     assert download.data_folder(None) == Path("/somewhere")
     monkeypatch.delenv("EVERGRAPH_DATA")
-    monkeypatch.setenv("HOME", str(tmp_path))
+    for home in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(home, str(tmp_path))
     assert download.data_folder(None) == tmp_path / ".cache" / "evergraph"
 
 

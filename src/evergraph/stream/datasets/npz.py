@@ -29,10 +29,10 @@ Array = np.ndarray[Any, np.dtype[Any]]
 MAX_COLUMNS = 10_000_000
 #: A label above this is an identifier of something else, not a class number.
 MAX_CLASSES = 1_000_000
-#: The arrays of a file may take one part in so many of the memory: cleaning and ordering copy them.
+#: The memory is so many times the arrays of a file: cleaning and ordering copy them.
 MEMORY_PARTS = 4
-#: Arrays larger than this that were compressed more than this are all but empty.
-LARGE_BYTES, EMPTY_RATIO = 2 << 30, 500
+#: Compressed more than this, arrays are all but empty and may take no more bytes than that.
+EMPTY_RATIO, EMPTY_BYTES = 500, 2 << 30
 #: What zipfile, zlib and numpy raise on damaged bytes.
 _DAMAGE = (
     zipfile.BadZipFile,
@@ -73,7 +73,7 @@ def read_plain(path: Path, name: str | None = None) -> Graph:
 
 def write_plain(graph: Graph, path: Path) -> None:
     """Writes a graph in the smallest dtypes that hold it; the same graph, the same bytes."""
-    arrays: dict[str, Array] = {}
+    arrays: dict[str, Any] = {}
     if isinstance(graph.x, SparseRows):
         arrays["x_data"] = _smallest(graph.x.values.numpy())
         arrays["x_indices"] = _smallest(graph.x.indices.numpy())
@@ -84,7 +84,10 @@ def write_plain(graph: Graph, path: Path) -> None:
     arrays["edge_index"] = _smallest(graph.edges.numpy())
     arrays["y"] = _smallest(graph.y.numpy())
     arrays["class_names"] = np.array(graph.class_names, dtype=np.str_)
-    write_arrays(path, arrays)
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)
+    make_folder(path.parent)
+    write_atomic(path, content.getvalue())
 
 
 def build_graph(
@@ -227,8 +230,9 @@ def read_arrays(
         raise InputError(f"Expected a file at '{path}' (got none); check the path.")
     sizes: dict[str, int] = {}
     arrays: dict[str, Array] = {}
-    whole = _damage_told(f"Expected '{path}' to be an npz archive", "truncated or of another kind")
-    with whole, zipfile.ZipFile(path) as archive:
+    expected = f"Expected '{path}' to be an npz archive"
+    reporting = _reporting_damage(expected, "truncated or of another kind")
+    with reporting, zipfile.ZipFile(path) as archive:
         present = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
         for key in required:
             if key not in present:
@@ -238,12 +242,13 @@ def read_arrays(
                 )
         wanted = {key: present[key] for key in (*required, *optional) if key in present}
         for key, info in wanted.items():
-            with _damage_told(f"Expected '{key}' of '{path}' to be readable", "damaged"):
+            with _reporting_damage(f"Expected '{key}' of '{path}' to be readable", "damaged"):
                 sizes[key] = _declared_size(archive, info, f"'{key}' of '{path}'")
-        _check_memory(path, sizes, sum(info.compress_size for info in wanted.values()))
+        unpacked = sum(info.file_size for info in wanted.values())
+        _check_memory(path, sizes, unpacked / sum(info.compress_size for info in wanted.values()))
         for key, info in wanted.items():
-            told = _damage_told(f"Expected '{key}' of '{path}' to be readable", "damaged")
-            with told, archive.open(info) as member:
+            reporting = _reporting_damage(f"Expected '{key}' of '{path}' to be readable", "damaged")
+            with reporting, archive.open(info) as member:
                 arrays[key] = np.lib.format.read_array(member, allow_pickle=False)
                 member.read(1)  # reaching the end makes zipfile verify the checksum
     return arrays
@@ -271,13 +276,13 @@ def _declared_size(archive: zipfile.ZipFile, info: zipfile.ZipInfo, what: str) -
     return count * max(dtype.itemsize, 4)  # nothing smaller than float32 is computed with
 
 
-def _check_memory(path: Path, sizes: Mapping[str, int], stored: int) -> None:
+def _check_memory(path: Path, sizes: Mapping[str, int], ratio: float) -> None:
     """Refuses arrays that together would not fit in the memory, before any is unpacked."""
     total, room = sum(sizes.values()), physical_memory() // MEMORY_PARTS
     if total > room:
         limit = f"{_bytes(room)}, a quarter of this machine's memory"
-    elif total > max(LARGE_BYTES, EMPTY_RATIO * stored):
-        limit = f"{EMPTY_RATIO} times the {_bytes(stored)} that they have in the file"
+    elif total > EMPTY_BYTES and ratio > EMPTY_RATIO:
+        limit = f"{_bytes(EMPTY_BYTES)} when they are compressed {ratio:.0f} times"
     else:
         return
     key = max(sizes, key=lambda key: sizes[key])
@@ -288,23 +293,8 @@ def _check_memory(path: Path, sizes: Mapping[str, int], stored: int) -> None:
     )
 
 
-def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Writes an npz file in one step: the same arrays give the same bytes."""
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
-        for key, array in arrays.items():
-            info = zipfile.ZipInfo(f"{key}.npy", date_time=(1980, 1, 1, 0, 0, 0))
-            info.compress_type = zipfile.ZIP_DEFLATED
-            info.external_attr = 0o644 << 16
-            info.create_system = 3  # the same bytes on Windows
-            with archive.open(info, "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
-    make_folder(path.parent)
-    write_atomic(path, content.getvalue())
-
-
 @contextmanager
-def _damage_told(expected: str, fault: str) -> Iterator[None]:
+def _reporting_damage(expected: str, fault: str) -> Iterator[None]:
     """Turns what damaged bytes raise into one sentence."""
     try:
         yield
