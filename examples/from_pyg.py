@@ -1,12 +1,16 @@
-"""From PyTorch Geometric: a ``Data`` object that grows, its ``n_id`` naming the nodes."""
+"""From PyTorch Geometric (evergraph[pyg]): a ``Data`` that grows, its ``n_id`` naming the nodes."""
 
 import sys
 
 import torch
-from torch_geometric.data import Data
 
 from evergraph.estimator import ContinualNodeClassifier
 from evergraph.stream.datasets import load_graph
+
+try:
+    from torch_geometric.data import Data
+except ImportError:
+    sys.exit("Expected the package 'torch_geometric' (got none); install evergraph[pyg].")
 
 epochs = int(sys.argv[1]) if len(sys.argv) > 1 else 100
 graph = load_graph("synthetic", None, {"nodes": 400, "classes": 4})

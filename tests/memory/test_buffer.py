@@ -18,7 +18,6 @@ from evergraph.memory import (
     ReplayBuffer,
     SelectionPool,
     class_budgets,
-    make_selector,
 )
 from evergraph.stream import Adjacency
 
@@ -96,6 +95,7 @@ def make_pool(members: dict[int, list[int]], seed: int = 0) -> SelectionPool:
     nodes = torch.tensor([node for node, _ in pairs])
     n = int(nodes.max()) + 1
     x = torch.randn(n, 3, generator=torch.Generator().manual_seed(n))
+    num_classes = max(members) + 1
     return SelectionPool(
         nodes,
         torch.tensor([label for _, label in pairs]),
@@ -103,7 +103,7 @@ def make_pool(members: dict[int, list[int]], seed: int = 0) -> SelectionPool:
         x,
         Adjacency.from_edges(torch.empty(2, 0, dtype=torch.int64), n),
         torch.Generator().manual_seed(seed),
-        logits=x[nodes],
+        logits=x[nodes].repeat(1, num_classes)[:, :num_classes],
     )
 
 
@@ -188,7 +188,7 @@ tasks = st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=3), min_size=
 def test_buffer_over_a_stream(sizes, extra, name):
     """Never above its size, every class present, older picks a prefix, labels right."""
     size = sum(len(task) for task in sizes) + extra
-    buffer, selector = ReplayBuffer(size), make_selector(name, 0.3)
+    buffer, selector = ReplayBuffer(size), SELECTORS[name].make(0.3)
     owner: dict[int, int] = {}
     label = node = 0
     for index, task in enumerate(sizes):
@@ -249,11 +249,13 @@ def test_buffer_memory_bytes():
     assert buffer.memory_bytes() == sum(t.numel() * 8 for t in (buffer.nodes, buffer.labels))
 
 
-def test_nodes_are_one_tensor_until_they_change():
+def test_nodes_and_labels_follow_the_picks():
     buffer = ReplayBuffer(4)
     buffer.picks = {0: torch.tensor([3, 5]), 1: torch.tensor([7])}
-    nodes = buffer.nodes
-    assert nodes.tolist() == [3, 5, 7]
-    assert buffer.nodes is nodes
-    buffer.picks[1] = torch.tensor([8])
-    assert buffer.nodes.tolist() == [3, 5, 8]
+    assert (buffer.nodes.tolist(), buffer.labels.tolist()) == ([3, 5, 7], [0, 0, 1])
+    buffer.trim(torch.tensor([False, True, True]))
+    assert (buffer.nodes.tolist(), buffer.labels.tolist()) == ([5, 7], [0, 1])
+    buffer.renumber(torch.tensor([-1, -1, -1, -1, -1, 2, -1, 0]))
+    assert (buffer.nodes.tolist(), buffer.labels.tolist()) == ([2, 0], [0, 1])
+    buffer.picks = {}
+    assert (buffer.nodes.tolist(), buffer.labels.tolist(), len(buffer)) == ([], [], 0)

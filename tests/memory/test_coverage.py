@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evergraph.kernels.distances import distance_blocks, mean_pairwise_distance
-from evergraph.memory import CoverageDiversity, SelectionPool, coverage_diversity, make_selector
+from evergraph.memory import SELECTORS, CoverageDiversity, SelectionPool, coverage_diversity
 from evergraph.stream import Adjacency
 
 H = torch.tensor([[0.0], [1.0], [2.0], [10.0]])  # mean distance 31/6 = 5.17, radius 1.55
@@ -222,7 +222,7 @@ def test_coverage_selector_returns_ids_of_its_class():
     nodes = torch.tensor([3, 5, 8, 11, 12, 20])
     graph = Adjacency.from_edges(torch.empty(2, 0, dtype=torch.int64), 21)
     pool = SelectionPool(nodes, labels, h, torch.zeros(21, 1), graph, torch.Generator())
-    selector = make_selector("cd", 0.3)
+    selector = SELECTORS["cd"].make(0.3)
     assert selector == CoverageDiversity(0.3)
     assert selector.rank(pool, 0, 4).tolist() == [8, 20, 3, 11]
     assert selector.rank(pool, 0, 2).tolist() == [8, 20]

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from evergraph.memory import SELECTORS, SelectionPool, make_selector
+from evergraph.memory import SELECTORS, SelectionPool
 from evergraph.stream import Adjacency, LabelledNodes, SparseRows
 
 pytestmark = pytest.mark.parametrize("name", SELECTORS)
@@ -48,7 +48,7 @@ def make_pool(seed: int = 0, *, sparse: bool = False, draw: int | None = None) -
 
 
 def rank(name: str, pool: SelectionPool, label: int, budget: int) -> torch.Tensor:
-    return make_selector(name, 0.3).rank(pool, label, budget)
+    return SELECTORS[name].make(0.3).rank(pool, label, budget)
 
 
 def members_of(pool: SelectionPool, label: int) -> list[int]:

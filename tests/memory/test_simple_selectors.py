@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
 import scipy.sparse
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evergraph.errors import InputError
 from evergraph.memory import (
+    SELECTORS,
     CoverageMaximization,
     Importance,
     KMeansCenters,
     MeanFeature,
     Random,
     SelectionPool,
-    make_selector,
 )
 from evergraph.stream import Adjacency, LabelledNodes
 from evergraph.stream.graph import Features, from_scipy_parts
@@ -202,12 +200,10 @@ def test_coverage_maximization_equals_loop(seed, r):
 # Names
 
 
-def test_make_selector_names():
-    assert make_selector("random", 0.3) == Random()
-    assert make_selector("mf", 0.3) == MeanFeature()
-    assert make_selector("cm", 0.4) == CoverageMaximization(0.4)
-    assert make_selector("kmeans", 0.3) == KMeansCenters(5)
-    assert make_selector("importance", 0.3) == Importance(1.0)
-    assert make_selector("mf-feature", 0.3) == MeanFeature(of_features=True)
-    with pytest.raises(InputError, match="did you mean 'random'"):
-        make_selector("randm", 0.3)
+def test_selectors_by_name():
+    assert SELECTORS["random"].make(0.3) == Random()
+    assert SELECTORS["mf"].make(0.3) == MeanFeature()
+    assert SELECTORS["cm"].make(0.4) == CoverageMaximization(0.4)
+    assert SELECTORS["kmeans"].make(0.3) == KMeansCenters(5)
+    assert SELECTORS["importance"].make(0.3) == Importance(1.0)
+    assert SELECTORS["mf-feature"].make(0.3) == MeanFeature(of_features=True)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from evergraph.errors import unknown_name
 from evergraph.memory.buffer import ReplayBuffer, SelectionPool, Selector, class_budgets
 from evergraph.memory.coverage import CoverageDiversity, coverage_diversity
 from evergraph.memory.importance import Importance
-from evergraph.memory.influence import InfluenceMaximization
 from evergraph.memory.kmeans import KMeansCenters
-from evergraph.memory.simple import CoverageMaximization, MeanFeature, Random
+from evergraph.memory.simple import (
+    CoverageMaximization,
+    InfluenceMaximization,
+    MeanFeature,
+    Random,
+)
 
 
 @dataclass(frozen=True)
@@ -42,13 +45,6 @@ SELECTORS: dict[str, SelectorInfo] = {
 }
 
 
-def make_selector(name: str, r: float) -> Selector:
-    """Makes a registered selector; ``r`` is the radius of those that have one."""
-    if name not in SELECTORS:
-        raise unknown_name("selector", name, SELECTORS)
-    return SELECTORS[name].make(r)
-
-
 __all__ = [
     "SELECTORS",
     "CoverageDiversity",
@@ -64,5 +60,4 @@ __all__ = [
     "SelectorInfo",
     "class_budgets",
     "coverage_diversity",
-    "make_selector",
 ]

@@ -1,4 +1,7 @@
-"""ReplayBuffer: what is kept of earlier tasks, within a budget shared by class."""
+"""ReplayBuffer: what is kept of earlier tasks, within a budget shared by class.
+
+A :class:`Selector` chooses the nodes of each class from a :class:`SelectionPool`.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from torch import Tensor
 
 from evergraph.errors import InputError
 from evergraph.kernels.distances import mean_pairwise_distance
+from evergraph.memory.influence import influence_norms
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.graph import Features
 from evergraph.stream.tasks import LabelledNodes
@@ -26,28 +30,24 @@ class ReplayBuffer:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.picks: dict[int, Tensor] = {}
+        self.picks = {}
         self.train_counts: dict[int, int] = {}
-        self._joined: tuple[list[Tensor], Tensor] | None = None
+
+    @property
+    def picks(self) -> Mapping[int, Tensor]:
+        """The kept nodes of each class, best first. Assign a whole mapping to change them."""
+        return self._picks
+
+    @picks.setter
+    def picks(self, picks: Mapping[int, Tensor]) -> None:
+        self._picks = dict(picks)
+        empty = torch.empty(0, dtype=torch.int64)
+        labels = [torch.full_like(nodes, label) for label, nodes in picks.items()]
+        self.nodes = torch.cat(list(picks.values())) if picks else empty  # [b], class by class
+        self.labels = torch.cat(labels) if picks else empty  # [b]
 
     def __len__(self) -> int:
-        return sum(nodes.numel() for nodes in self.picks.values())
-
-    @property
-    def nodes(self) -> Tensor:
-        """All kept nodes, class by class, ``[b]``; the same tensor until they change."""
-        parts = list(self.picks.values())
-        known = self._joined
-        if known is None or [id(part) for part in known[0]] != [id(part) for part in parts]:
-            joined = torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64)
-            self._joined = known = (parts, joined)
-        return known[1]
-
-    @property
-    def labels(self) -> Tensor:
-        """The label of each of :attr:`nodes`, ``[b]``."""
-        parts = [torch.full_like(nodes, label) for label, nodes in self.picks.items()]
-        return torch.cat(parts) if parts else torch.empty(0).long()
+        return self.nodes.numel()
 
     def update(self, pool: SelectionPool, selector: Selector) -> None:
         """Selects for every class in the pool; other classes keep the prefix that fits.
@@ -63,15 +63,15 @@ class ReplayBuffer:
             counts[label] = counts.get(label, 0) + int((fresh == label).sum())
         budgets = class_budgets(counts, self.size)  # refuses before anything is changed
         self.train_counts = counts
+        picks = dict(self.picks)
         for label in labels:
             available = int((pool.labels == label).sum())
-            self.picks[label] = selector.rank(pool, label, min(budgets[label], available))
-        self.picks = {label: self.picks[label][: budgets[label]] for label in sorted(self.picks)}
+            picks[label] = selector.rank(pool, label, min(budgets[label], available))
+        self.picks = {label: picks[label][: budgets[label]] for label in sorted(picks)}
 
     def trim(self, stay: Tensor) -> None:
-        """Lets go of nodes; ``stay`` tells which of :attr:`nodes` do not go, ``[b]``."""
-        sizes = [nodes.numel() for nodes in self.picks.values()]
-        parts = torch.split(stay, sizes)
+        """Drops nodes; ``stay`` marks those of :attr:`nodes` that are kept, ``[b]``."""
+        parts = torch.split(stay, [nodes.numel() for nodes in self.picks.values()])
         self.picks = {
             label: nodes[part.to(nodes.device)]
             for (label, nodes), part in zip(self.picks.items(), parts, strict=True)
@@ -83,7 +83,7 @@ class ReplayBuffer:
 
     def memory_bytes(self) -> int:
         """Counts the bytes of the ids and labels kept."""
-        return 2 * sum(nodes.numel() * nodes.element_size() for nodes in self.picks.values())
+        return self.nodes.nbytes + self.labels.nbytes
 
     def state_dict(self) -> dict[str, Any]:
         """Returns what :meth:`load_state_dict` needs: tensors and plain numbers."""
@@ -99,10 +99,10 @@ class ReplayBuffer:
 
 
 def moved(nodes: Tensor, new_rows: Tensor, gone: Tensor | None = None) -> Tensor:
-    """Looks up the new rows of nodes of any shape; what stands for those that are gone.
+    """Looks up the new rows of nodes of any shape; ``gone`` replaces those without one.
 
     Raises:
-        InputError: If a node is not among the rows, or is gone and nothing stands for it.
+        InputError: If a node is not among the rows, or has no new row and nothing replaces it.
     """
     outside = bool(((nodes < 0) | (nodes >= new_rows.numel())).any())
     rows = nodes if outside else new_rows.to(nodes.device)[nodes]
@@ -157,6 +157,15 @@ class SelectionPool:
     def mean_distance(self) -> Tensor:
         """Averages the distance between embeddings of distinct nodes, of whatever class."""
         return mean_pairwise_distance(self.h)
+
+    @cached_property
+    def influence(self) -> Tensor:
+        """Computes every node's influence on the head, ``[m]``; see :mod:`.influence`."""
+        if self.logits is None:
+            raise InputError(
+                "Expected 'logits' in the pool for selector 'im' (got none); pass them."
+            )
+        return influence_norms(self.h, self.logits, self.labels)
 
     def rows_of(self, label: int) -> Tensor:
         """Returns the positions of one class's nodes in the pool."""

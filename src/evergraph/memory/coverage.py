@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -73,7 +72,9 @@ def coverage_diversity(h: Tensor, budget: int, r: float) -> Tensor:
     return torch.tensor(picks, device=h.device)
 
 
-def _lose(gains: Tensor, covers: _Covers, fresh: Tensor, affected: Tensor) -> None:
+def _lose(
+    gains: Tensor, covers: _StoredCovers | _ComputedCovers, fresh: Tensor, affected: Tensor
+) -> None:
     """Lowers the gains of the nodes in one mask by how many of another they cover.
 
     Only gains of candidates are ever read, so that only theirs are kept right.
@@ -83,22 +84,11 @@ def _lose(gains: Tensor, covers: _Covers, fresh: Tensor, affected: Tensor) -> No
         gains[owners] -= covers.counts(rows, owners)
 
 
-class _Covers(Protocol):
-    """What the search asks about covers. A node always covers itself."""
-
-    sizes: Tensor  # [m]
-
-    def around(self, row: int) -> tuple[Tensor, Tensor]:
-        """Returns masks of what ``row`` covers and of all whose covers may overlap with it."""
-        ...
-
-    def counts(self, rows: Tensor, owners: Tensor) -> Tensor:
-        """Counts how many of ``rows`` each of ``owners`` covers; no node is in both."""
-        ...
-
-
 class _StoredCovers:
-    """All covers of a class whose pairs fit one block: distances are computed once."""
+    """All covers of a class whose pairs fit one block: distances are computed once.
+
+    A node always covers itself; ``sizes [m]`` counts what every node covers.
+    """
 
     def __init__(self, h: Tensor, r: float) -> None:
         ((_, distance),) = distance_blocks(h, h)
@@ -109,9 +99,11 @@ class _StoredCovers:
         self._everyone = torch.ones_like(self.inside[0])
 
     def around(self, row: int) -> tuple[Tensor, Tensor]:
+        """Returns masks of what ``row`` covers and of all whose covers may overlap with it."""
         return self.inside[row], self._everyone
 
     def counts(self, rows: Tensor, owners: Tensor) -> Tensor:
+        """Counts how many of ``rows`` each of ``owners`` covers; no node is in both."""
         return self.inside[rows].sum(dim=0)[owners]
 
 

@@ -1,4 +1,4 @@
-r"""Influence maximisation (IM of ER-GNN), in the sense of Koh and Liang, 2017.
+r"""Influence of a node on the head (IM of ER-GNN), in the sense of Koh and Liang, 2017.
 
 :math:`I(v) = -H^{-1} \nabla_\theta \ell(v)` with :math:`H` the mean Hessian of the
 cross-entropy over the task's training nodes, plus 0.01 on its diagonal. Our approximation:
@@ -13,35 +13,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from evergraph.errors import InputError
 from evergraph.kernels.distances import BLOCK_ENTRIES
-from evergraph.memory.buffer import SelectionPool
 
 DAMPING = 0.01
 #: Parameters of the head up to which the whole Hessian is made: 1 GB in double precision.
 DIRECT_LIMIT = 11_000
 #: Residual, relative to the gradient, at which conjugate gradients are done.
 TOLERANCE = 1e-9
-
-
-class InfluenceMaximization:
-    """Keeps the nodes whose loss moves the head most: largest ‖I(v)‖ first."""
-
-    def __init__(self) -> None:
-        self._last: tuple[SelectionPool, Tensor] | None = None
-
-    def rank(self, pool: SelectionPool, label: int, budget: int) -> Tensor:
-        """Orders the class's nodes by influence; all classes of a pool share one computation."""
-        if self._last is None or self._last[0] is not pool:
-            if pool.logits is None:
-                raise InputError(
-                    "Expected 'logits' in the pool for selector 'im' (got none); pass them."
-                )
-            self._last = pool, influence_norms(pool.h, pool.logits, pool.labels)
-        rows = pool.rows_of(label)
-        # Single precision makes equal what is equal up to rounding, so that ids decide.
-        order = torch.argsort(self._last[1][rows].float(), descending=True, stable=True)
-        return pool.nodes[rows][order][:budget]
 
 
 def influence_norms(h: Tensor, logits: Tensor, labels: Tensor) -> Tensor:

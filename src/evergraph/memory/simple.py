@@ -1,4 +1,4 @@
-"""Selectors that need no search: random, closest to the class mean (MF), apart from others (CM)."""
+"""Selectors that rank nodes one by one: random, and those of ER-GNN (MF, CM and IM)."""
 
 from __future__ import annotations
 
@@ -37,11 +37,8 @@ class MeanFeature:
         """Orders the class's nodes by distance to their mean, nearest first."""
         rows = pool.rows_of(label)
         nodes = pool.nodes[rows]
-        if self.of_features:
-            distance = _distance_to_mean(take_rows(pool.features, nodes))
-        else:
-            distance = _distance_to_mean(pool.h[rows])
-        return nodes[torch.argsort(distance, stable=True)][:budget]
+        points = take_rows(pool.features, nodes) if self.of_features else pool.h[rows]
+        return nodes[torch.argsort(_distance_to_mean(points), stable=True)][:budget]
 
 
 @dataclass(frozen=True)
@@ -60,6 +57,18 @@ class CoverageMaximization:
         foreign = pool.h[pool.labels != label]
         counts = count_within(foreign, pool.h[rows], self.r * pool.mean_distance)
         return pool.nodes[rows][torch.argsort(counts, stable=True)][:budget]
+
+
+@dataclass(frozen=True)
+class InfluenceMaximization:
+    """Keeps the nodes whose loss moves the head most: largest ‖I(v)‖ first (IM of ER-GNN)."""
+
+    def rank(self, pool: SelectionPool, label: int, budget: int) -> Tensor:
+        """Orders the class's nodes by influence."""
+        rows = pool.rows_of(label)
+        # Single precision makes equal what is equal up to rounding, so that ids decide.
+        order = torch.argsort(pool.influence[rows].float(), descending=True, stable=True)
+        return pool.nodes[rows][order][:budget]
 
 
 def _distance_to_mean(x: Tensor | SparseRows) -> Tensor:

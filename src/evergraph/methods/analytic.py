@@ -33,7 +33,7 @@ from evergraph.closed_form import (
     readable_hops,
 )
 from evergraph.events import Epoch
-from evergraph.memory import ReplayBuffer, SelectionPool, make_selector
+from evergraph.memory import SELECTORS, ReplayBuffer, SelectionPool
 from evergraph.methods.base import Descent, Method
 from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import BufferConfig, eligible_nodes
@@ -177,7 +177,7 @@ class Analytic(Method[AnalyticConfig]):
                 generator=ctx.generator("selection", "cpu"),
                 kept=kept,
             )
-            self.buffer.update(pool, make_selector(self.config.selector, self.config.r))
+            self.buffer.update(pool, SELECTORS[self.config.selector].make(self.config.r))
             self.kept_rows = self.rows(ctx).rows(self.buffer.nodes).to(self.moments.dtype)
 
     def predict_logits(self, ctx: TaskContext) -> Tensor:

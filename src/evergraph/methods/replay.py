@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
 from evergraph.errors import InputError, unknown_name
-from evergraph.memory import SELECTORS, ReplayBuffer, SelectionPool, make_selector
+from evergraph.memory import SELECTORS, ReplayBuffer, SelectionPool
 from evergraph.methods.base import Method, MethodConfig, SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.stream.tasks import LabelledNodes
@@ -84,7 +84,7 @@ class BufferBase(Method[BufferT]):
         if ctx.final:
             return
         with ctx.stage("selection"):
-            self.buffer.update(self._pool(ctx), make_selector(self.config.selector, self.config.r))
+            self.buffer.update(self._pool(ctx), SELECTORS[self.config.selector].make(self.config.r))
 
     def replayed(self) -> LabelledNodes:
         """Returns the kept nodes with their labels."""

@@ -1,12 +1,21 @@
-"""Adjacency: who is whose neighbour, immutable, in the orders that kernels read."""
+"""Adjacency: who is whose neighbour, immutable, in the orders that kernels read.
+
+An :class:`Adjacency` holds the edges; a :class:`Pattern` is the CSR form of it that one kernel
+reads, with its rows cut into blocks for threads and into :class:`Chunks` for GPU programs.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
+
+#: Blocks of about equal work that threads take rows in.
+BLOCKS = 64
+#: Most edges that one GPU program sums; longer rows are cut.
+CHUNK = 256
 
 
 @dataclass(frozen=True)
@@ -16,9 +25,9 @@ class Adjacency:
     ``indptr`` is the CSR pointer by destination: the edges that arrive at node ``i`` are
     ``indptr[i]:indptr[i + 1]``. Self-loops are absent unless the object came from
     :attr:`with_self_loops`. Nothing is changed in place; :meth:`edit` returns a new one.
-    Parts of a graph are the exception that is not ``symmetric``; ``whole_degree`` tells the
-    degrees that the nodes have in the graph they come from. A part may lead from more sources
-    to fewer nodes (:meth:`between`); ``own`` then tells which source every node is itself.
+    Only a part of a graph may fail to be ``symmetric``; its ``whole_degree`` holds the degrees
+    that the nodes have in the whole graph. The edges of a part may lead from more sources to
+    fewer nodes (:meth:`between`); ``own`` then holds the source that is the node itself.
     """
 
     num_nodes: int
@@ -40,15 +49,15 @@ class Adjacency:
 
     @classmethod
     def between(cls, src: Tensor, dst: Tensor, own: Tensor, whole_degree: Tensor) -> Adjacency:
-        """Edges from ``whole_degree.numel()`` sources to ``own.numel()`` nodes, sorted already."""
+        """Joins ``whole_degree.numel()`` sources to ``own.numel()`` nodes; edges come sorted."""
         n = own.numel()
-        return cls(n, src, dst, _pointer(dst, n), False, whole_degree, own)
+        return cls(n, src, dst, pointer_of(dst, n), False, whole_degree, own)
 
     @classmethod
     def _from_keys(cls, keys: Tensor, num_nodes: int, symmetric: bool) -> Adjacency:
         dst = torch.div(keys, max(num_nodes, 1), rounding_mode="floor")
         src = keys - dst * num_nodes
-        return cls(num_nodes, src, dst, _pointer(dst, num_nodes), symmetric)
+        return cls(num_nodes, src, dst, pointer_of(dst, num_nodes), symmetric)
 
     @property
     def num_edges(self) -> int:
@@ -85,7 +94,7 @@ class Adjacency:
     @cached_property
     def source_indptr(self) -> Tensor:
         """The CSR pointer over :attr:`by_source`, ``[n + 1]``."""
-        return _pointer(self.src, self.num_sources)
+        return pointer_of(self.src, self.num_sources)
 
     @cached_property
     def chunks(self) -> tuple[Tensor, Tensor]:
@@ -115,11 +124,9 @@ class Adjacency:
         nodes = torch.arange(self.num_nodes, device=self.device)
         own, width = nodes if self.own is None else self.own, self.num_sources
         keys = torch.unique(torch.cat([self.keys, nodes * width + own]))
-        if self.own is None:
-            return Adjacency._from_keys(keys, self.num_nodes, self.symmetric)
-        assert self.whole_degree is not None
-        dst = torch.div(keys, width, rounding_mode="floor")
-        return Adjacency.between(keys - dst * width, dst, self.own, self.whole_degree)
+        dst = torch.div(keys, max(width, 1), rounding_mode="floor")
+        indptr = pointer_of(dst, self.num_nodes)
+        return replace(self, src=keys - dst * width, dst=dst, indptr=indptr)
 
     @cached_property
     def symmetric_weights(self) -> Tensor:
@@ -158,11 +165,8 @@ class Adjacency:
         Returns ``(owner, neighbour)``: the position in ``nodes`` and the neighbouring node
         of every edge, grouped by owner, each ``[sum of degrees]``.
         """
-        counts = self.degree[nodes]
-        owner = torch.repeat_interleave(torch.arange(nodes.numel(), device=self.device), counts)
-        ends = torch.cumsum(counts, 0)
-        offset = torch.arange(owner.numel(), device=self.device) - (ends - counts)[owner]
-        return owner, self.src[self.indptr[nodes][owner] + offset]
+        owner, rank = runs(self.degree[nodes])
+        return owner, self.src[self.indptr[nodes][owner] + rank]
 
     def edit(self, add: Tensor, remove: Tensor) -> Adjacency:
         """Returns a graph with undirected pairs added and removed, both ``[2, *]``.
@@ -170,8 +174,7 @@ class Adjacency:
         Removal comes first: a pair in both lists ends up present. Adding an existing edge
         or removing a missing one changes nothing; self-loops cannot be added.
         """
-        n = self.num_nodes
-        keys = self.keys
+        n, keys = self.num_nodes, self.keys
         if remove.numel():
             keys = keys[~torch.isin(keys, _both_ways(remove, n))]
         if add.numel():
@@ -186,38 +189,6 @@ class Adjacency:
         arrays = (self.src.to(device), self.dst.to(device), self.indptr.to(device))
         whole, own = (None if x is None else x.to(device) for x in (self.whole_degree, self.own))
         return Adjacency(self.num_nodes, *arrays, self.symmetric, whole, own)
-
-
-def chunk_pointers(indptr: Tensor, size: int = 64) -> tuple[Tensor, Tensor]:
-    """Cuts segments into chunks of at most ``size``, so that a hub does not hold up a sum.
-
-    Returns the pointer of chunks into what ``indptr`` points into, ``[c + 1]``, and the
-    pointer of segments into chunks, ``[n + 1]``.
-    """
-    degree = indptr[1:] - indptr[:-1]
-    counts = torch.div(degree + size - 1, size, rounding_mode="floor")
-    segments = torch.zeros_like(indptr)
-    torch.cumsum(counts, 0, out=segments[1:])
-    owner = torch.repeat_interleave(torch.arange(counts.numel(), device=indptr.device), counts)
-    rank = torch.arange(owner.numel(), device=indptr.device) - segments[owner]
-    return torch.cat([indptr[owner] + size * rank, indptr[-1:]]), segments
-
-
-def _both_ways(pairs: Tensor, num_nodes: int) -> Tensor:
-    return torch.cat([pairs[0] * num_nodes + pairs[1], pairs[1] * num_nodes + pairs[0]])
-
-
-def _pointer(index: Tensor, num_nodes: int) -> Tensor:
-    counts = torch.bincount(index, minlength=num_nodes)
-    indptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device=index.device)
-    torch.cumsum(counts, 0, out=indptr[1:])
-    return indptr
-
-
-#: Shares of about equal work that threads take rows in.
-BLOCKS = 64
-#: Most edges that one GPU program sums; longer rows are cut.
-CHUNK = 256
 
 
 @dataclass(frozen=True)
@@ -237,27 +208,22 @@ class Pattern:
         """Cuts the rows into runs of about equally many edges and rows, ``[BLOCKS + 1]``."""
         n = self.num_rows
         work = self.indptr + torch.arange(n + 1, device=self.indptr.device)
-        shares = torch.arange(BLOCKS + 1, device=self.indptr.device) * int(work[-1]) // BLOCKS
-        return torch.searchsorted(work, shares)
+        bounds = torch.arange(BLOCKS + 1, device=self.indptr.device) * int(work[-1]) // BLOCKS
+        return torch.searchsorted(work, bounds)
 
     @cached_property
     def chunks(self) -> Chunks:
         """Cuts long rows for GPU programs; see :class:`Chunks`."""
-        device = self.indptr.device
-        begin, degree = self.indptr[:-1], self.indptr[1:] - self.indptr[:-1]
+        degree = self.indptr[1:] - self.indptr[:-1]
         counts = torch.div(degree + CHUNK - 1, CHUNK, rounding_mode="floor").clamp_(min=1)
-        owner = torch.repeat_interleave(torch.arange(self.num_rows, device=device), counts)
-        rank = (
-            torch.arange(owner.numel(), device=device) - (torch.cumsum(counts, 0) - counts)[owner]
-        )
-        first = begin[owner] + CHUNK * rank
-        last = torch.minimum(first + CHUNK, self.indptr[1:][owner])
+        owner, rank = runs(counts)
+        first = self.indptr[owner] + CHUNK * rank
+        last = torch.minimum(first + CHUNK, self.indptr[owner + 1])
         cut = counts > 1
         part_of = cut[owner]
         slot = torch.where(part_of, torch.cumsum(part_of, 0) - 1, -1)
         hubs = torch.nonzero(cut).flatten()
-        parts = torch.zeros(hubs.numel() + 1, dtype=torch.int64, device=device)
-        torch.cumsum(counts[hubs], 0, out=parts[1:])
+        parts = pointer(counts[hubs])
         return Chunks(first, last, owner, slot, hubs, parts, int(parts[-1]))
 
 
@@ -276,3 +242,37 @@ class Chunks:
     hubs: Tensor  # [k] rows of several chunks
     parts: Tensor  # [k + 1] pointer of hubs into slots
     num_slots: int
+
+
+def chunk_pointers(indptr: Tensor, size: int = 64) -> tuple[Tensor, Tensor]:
+    """Cuts segments into chunks of at most ``size``, so that a hub does not hold up a sum.
+
+    Returns the pointer of chunks into what ``indptr`` points into, ``[c + 1]``, and the
+    pointer of segments into chunks, ``[n + 1]``.
+    """
+    degree = indptr[1:] - indptr[:-1]
+    counts = torch.div(degree + size - 1, size, rounding_mode="floor")
+    owner, rank = runs(counts)
+    return torch.cat([indptr[owner] + size * rank, indptr[-1:]]), pointer(counts)
+
+
+def pointer(counts: Tensor) -> Tensor:
+    """Adds lengths up to a CSR pointer, ``[n + 1]``."""
+    indptr = torch.zeros(counts.numel() + 1, dtype=torch.int64, device=counts.device)
+    torch.cumsum(counts, 0, out=indptr[1:])
+    return indptr
+
+
+def pointer_of(index: Tensor, num_rows: int) -> Tensor:
+    """Makes the CSR pointer of entries that lie in the given rows, ``[num_rows + 1]``."""
+    return pointer(torch.bincount(index, minlength=num_rows))
+
+
+def runs(counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Lists the entries of rows of the given lengths: the row of each, and its place there."""
+    owner = torch.repeat_interleave(torch.arange(counts.numel(), device=counts.device), counts)
+    return owner, torch.arange(owner.numel(), device=counts.device) - pointer(counts)[owner]
+
+
+def _both_ways(pairs: Tensor, num_nodes: int) -> Tensor:
+    return torch.cat([pairs[0] * num_nodes + pairs[1], pairs[1] * num_nodes + pairs[0]])

@@ -1,4 +1,7 @@
-"""Graph: a labelled graph as it comes from a file, cleaned and checked."""
+"""Graph: a labelled graph as it comes from a file, cleaned and checked, and its features.
+
+Features are a dense tensor or :class:`SparseRows`; the functions at the end take either.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import torch
 from torch import Tensor
 
 from evergraph.errors import InputError
-from evergraph.stream.adjacency import Pattern
+from evergraph.stream.adjacency import Pattern, pointer, pointer_of, runs
 
 
 @dataclass(frozen=True)
@@ -38,41 +41,26 @@ class Graph:
         class_names: tuple[str, ...] | None = None,
     ) -> Graph:
         """Cleans and validates; raises :class:`InputError` naming what is wrong."""
-        x = x.to(torch.float32) if isinstance(x, Tensor) else x.with_values(x.values.float())
-        n = x.shape[0]
-        y = y.flatten()  # OGB stores a column
+        n, y = x.shape[0], y.flatten()  # OGB stores a column
         if y.numel() != n:
             raise InputError(
                 f"Expected 'y' with one label per node, {n} (got {y.numel()}); "
                 f"fix the labels of '{name}'."
             )
-        y = y.to(torch.int64)
         if n == 0:
             raise InputError(f"Expected '{name}' with at least one node (got 0); check the file.")
-        missing = int((y < 0).sum())
+        y = y.to(torch.int64)
+        missing, highest = int((y < 0).sum()), int(y.max())
         if missing:
             raise InputError(
                 f"Expected 'y' with a class for every node (got {missing} of {n} missing); "
                 f"label those nodes of '{name}' or leave them out."
             )
-        values = x.values if isinstance(x, SparseRows) else x
-        bad = int((~torch.isfinite(values)).sum())
-        if bad:
+        x = _checked_features(x, name)
+        names = class_names or tuple(str(label) for label in range(highest + 1))
+        if highest >= len(names):
             raise InputError(
-                f"Expected 'x' to be finite (got {bad} NaN or infinite values); "
-                f"clean the features of '{name}'."
-            )
-        if isinstance(x, SparseRows) and x.indices.numel():
-            low, high = int(x.indices.min()), int(x.indices.max())
-            if low < 0 or high >= x.num_columns:
-                raise InputError(
-                    f"Expected 'x_indices' in [0, {x.num_columns - 1}] (got {low} to {high}); "
-                    f"fix the features of '{name}'."
-                )
-        names = class_names or tuple(str(label) for label in range(int(y.max()) + 1))
-        if int(y.max()) >= len(names):
-            raise InputError(
-                f"Expected 'class_names' to name every label up to {int(y.max())} "
+                f"Expected 'class_names' to name every label up to {highest} "
                 f"(got {len(names)} names); add the missing ones."
             )
         return cls(name, x, clean_edges(edges, n, name), y, names)
@@ -97,15 +85,32 @@ class Graph:
         """Hashes the contents: two graphs with the same hash give the same stream."""
         digest = hashlib.sha256("\0".join(self.class_names).encode())
         digest.update(str(tuple(self.x.shape)).encode())
-        parts = [self.edges, self.y]
-        if isinstance(self.x, SparseRows):
-            parts += [self.x.values, self.x.indices, self.x.indptr]
-        else:
-            parts.append(self.x)
-        for part in parts:
+        x = self.x
+        rows = [x.values, x.indices, x.indptr] if isinstance(x, SparseRows) else [x]
+        for part in (self.edges, self.y, *rows):
             digest.update(str(tuple(part.shape)).encode())
             digest.update(part.contiguous().numpy().tobytes())
         return digest.hexdigest()[:16]
+
+
+def _checked_features(x: Features, name: str) -> Features:
+    """Returns the features as float32, if they are finite and lie in their columns."""
+    x = x.to(torch.float32) if isinstance(x, Tensor) else x.with_values(x.values.float())
+    values = x.values if isinstance(x, SparseRows) else x
+    bad = int((~torch.isfinite(values)).sum())
+    if bad:
+        raise InputError(
+            f"Expected 'x' to be finite (got {bad} NaN or infinite values); "
+            f"clean the features of '{name}'."
+        )
+    if isinstance(x, SparseRows) and x.indices.numel():
+        low, high = int(x.indices.min()), int(x.indices.max())
+        if low < 0 or high >= x.num_columns:
+            raise InputError(
+                f"Expected 'x_indices' in [0, {x.num_columns - 1}] (got {low} to {high}); "
+                f"fix the features of '{name}'."
+            )
+    return x
 
 
 def clean_edges(edges: Tensor, num_nodes: int, name: str = "graph") -> Tensor:
@@ -163,12 +168,9 @@ class SparseRows:
     def take(self, rows: Tensor) -> SparseRows:
         """Returns a copy holding the given rows, in the given order."""
         counts = (self.indptr[1:] - self.indptr[:-1])[rows]
-        indptr = torch.zeros(rows.numel() + 1, dtype=torch.int64, device=self.device)
-        torch.cumsum(counts, 0, out=indptr[1:])
-        offsets = torch.arange(int(indptr[-1]), device=self.device)
-        starts = torch.repeat_interleave(self.indptr[rows] - indptr[:-1], counts)
-        positions = offsets + starts
-        return SparseRows(self.values[positions], self.indices[positions], indptr, self.num_columns)
+        owner, rank = runs(counts)
+        at = self.indptr[rows][owner] + rank
+        return SparseRows(self.values[at], self.indices[at], pointer(counts), self.num_columns)
 
     @cached_property
     def pattern(self) -> Pattern:
@@ -179,9 +181,7 @@ class SparseRows:
     def transpose(self) -> tuple[Pattern, Tensor]:
         """The pattern by column, and where each of its values is among ``values``, ``[nnz]``."""
         order = torch.argsort(self.indices, stable=True)
-        counts = torch.bincount(self.indices, minlength=self.num_columns)
-        indptr = torch.zeros(self.num_columns + 1, dtype=torch.int64, device=self.device)
-        torch.cumsum(counts, 0, out=indptr[1:])
+        indptr = pointer_of(self.indices, self.num_columns)
         return Pattern(indptr, self.row_index()[order].int()), order
 
     def with_values(self, values: Tensor) -> SparseRows:
@@ -194,12 +194,8 @@ class SparseRows:
 
     def to(self, device: torch.device | str) -> SparseRows:
         """Moves every array to a device."""
-        return SparseRows(
-            self.values.to(device),
-            self.indices.to(device),
-            self.indptr.to(device),
-            self.num_columns,
-        )
+        arrays = (self.values.to(device), self.indices.to(device), self.indptr.to(device))
+        return SparseRows(*arrays, self.num_columns)
 
     def dense(self) -> Tensor:
         """Returns the dense ``[n, d]`` matrix; for small graphs, tests and diagnostics."""
@@ -220,8 +216,7 @@ class SparseRows:
 
     def row_index(self) -> Tensor:
         """Returns the row of every stored value, ``[nnz]``."""
-        n = self.indptr.numel() - 1
-        rows = torch.arange(n, device=self.device)
+        rows = torch.arange(self.shape[0], device=self.device)
         return torch.repeat_interleave(rows, self.indptr[1:] - self.indptr[:-1])
 
 

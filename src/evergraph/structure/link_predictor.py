@@ -1,11 +1,13 @@
-"""The link predictor: a fresh network per task that scores pairs of nodes (Eq. 5-7)."""
+"""The link predictor: a fresh network per task that scores pairs of nodes (Eq. 5-7).
+
+From the settings of structure learning to the training loop, what one step draws, and the loss.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field, model_validator
@@ -24,6 +26,13 @@ from evergraph.stream.tasks import GraphView, LabelledNodes
 from evergraph.validation import Config
 
 #: Rounds of redrawing negatives that turn out to be edges; what remains is left out.
+REDRAWS = 4
+#: Scores keep this distance from 0 and 1, so that their logarithms are finite.
+SCORE_MARGIN = 1e-6
+#: A row shorter than this is not made longer.
+EPSILON = 1e-12
+#: The column of a pair that does not count.
+LEFT_OUT = -1
 
 
 class StructureConfig(Config):
@@ -66,9 +75,6 @@ class StructureConfig(Config):
         return self
 
 
-REDRAWS = 4
-
-
 @dataclass(frozen=True)
 class LinkRandomness:
     """The generators of one link predictor."""
@@ -76,26 +82,6 @@ class LinkRandomness:
     init: torch.Generator  # on the CPU
     dropout: torch.Generator
     negatives: torch.Generator
-
-
-def sample_non_edges(
-    adjacency: Adjacency, count: int, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """Draws node pairs uniformly that are neither edges nor loops.
-
-    Returns the pairs ``[2, count]`` and whether each is valid: pairs that hit an edge are
-    redrawn a few times without waiting for the device, and marked when they still do.
-    """
-    n, device = adjacency.num_nodes, adjacency.device
-    pairs = torch.randint(n, (2, count), generator=generator, device=device)
-    for _ in range(REDRAWS):
-        again = torch.randint(n, (2, count), generator=generator, device=device)
-        pairs = torch.where(_taken(adjacency, pairs), again, pairs)
-    return pairs, ~_taken(adjacency, pairs)
-
-
-def _taken(adjacency: Adjacency, pairs: Tensor) -> Tensor:
-    return (pairs[0] == pairs[1]) | adjacency.has_edges(pairs[0], pairs[1])
 
 
 @dataclass(frozen=True)
@@ -133,8 +119,7 @@ def train_link_predictor(
     plain = model_config.attention == "plain"
 
     def step() -> Tensor:
-        draw = partial(_sampled, sampling) if sampling is not None else _whole
-        part = draw(model, view, (current, buffer), randomness)
+        part = _draw(model, view, (current, buffer), randomness, sampling)
         loss = config.lam * link_loss(part.h, part.edges, part.negatives, plain)  # Eq. 5, 7
         if config.lam < 1:
             logits = model.classify(part.h.index_select(0, part.labelled), randomness.dropout)
@@ -160,8 +145,7 @@ def train_link_predictor(
     return z
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     """What one step sees: embeddings, pairs among their rows, and which rows have labels."""
 
     h: Tensor
@@ -171,34 +155,22 @@ class _Part:
     labels: tuple[Tensor, Tensor]  # of either
 
 
-def _whole(
+def _draw(
     model: NodeClassifier,
     view: GraphView,
     given: tuple[LabelledNodes, LabelledNodes],
     randomness: LinkRandomness,
+    sampling: Sampling | None,
 ) -> _Part:
-    """Takes all edges, as many non-edges, and all labelled nodes."""
-    graph, (current, buffer) = view.adjacency, given
-    h, _ = model.encoder(view.features, graph, randomness.dropout, model.config.attention)
-    pairs, valid = sample_non_edges(graph, graph.num_edges // 2, randomness.negatives)
-    return _Part(
-        h,
-        graph.pattern,
-        pair_pattern(pairs, graph.num_nodes, valid),
-        torch.cat([current.nodes, buffer.nodes]),
-        (current.labels, buffer.labels),
-    )
-
-
-def _sampled(
-    sampling: Sampling,
-    model: NodeClassifier,
-    view: GraphView,
-    given: tuple[LabelledNodes, LabelledNodes],
-    randomness: LinkRandomness,
-) -> _Part:
-    """Takes a batch of each."""
-    graph, generator = view.adjacency, randomness.negatives
+    """Takes all edges, as many non-edges and all labelled nodes, or a batch of each."""
+    graph, (current, buffer), generator = view.adjacency, given, randomness.negatives
+    attention = model.config.attention
+    if sampling is None:
+        h, _ = model.encoder(view.features, graph, randomness.dropout, attention)
+        pairs, valid = sample_non_edges(graph, graph.num_edges // 2, generator)
+        negatives = pair_pattern(pairs, graph.num_nodes, valid)
+        labelled = torch.cat([current.nodes, buffer.nodes])
+        return _Part(h, graph.pattern, negatives, labelled, (current.labels, buffer.labels))
     count = sampling.batch_size if graph.num_edges else 0
     at = torch.randint(max(graph.num_edges, 1), (count,), generator=generator, device=graph.device)
     edges = torch.stack([graph.src[at], graph.dst[at]])
@@ -207,13 +179,13 @@ def _sampled(
     wanted = torch.cat([edges.flatten(), pairs.flatten(), now.nodes, then.nodes])
     block = sampling.block(wanted)
     features = take_rows(view.features, block.nodes)
-    h, _ = model.encoder(features, block.adjacency, randomness.dropout, model.config.attention)
+    h, _ = model.encoder(features, block.adjacency, randomness.dropout, attention)
     place = torch.arange(wanted.numel(), device=graph.device)
-    pairs_at = place[: 4 * count].view(2, 2, count)
+    edges_at, pairs_at = place[: 4 * count].view(2, 2, count)
     return _Part(
         h.index_select(0, block.rows),
-        pair_pattern(pairs_at[0], wanted.numel()),
-        pair_pattern(pairs_at[1], wanted.numel(), valid),
+        pair_pattern(edges_at, wanted.numel()),
+        pair_pattern(pairs_at, wanted.numel(), valid),
         place[4 * count :],
         (now.labels, then.labels),
     )
@@ -227,11 +199,24 @@ def _some(given: LabelledNodes, count: int, generator: torch.Generator) -> Label
     return given.take(order[:count])
 
 
-SCORE_MARGIN = 1e-6
-#: A row shorter than this is not made longer.
-EPSILON = 1e-12
-#: The column of a pair that does not count.
-LEFT_OUT = -1
+def sample_non_edges(
+    adjacency: Adjacency, count: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Draws node pairs uniformly that are neither edges nor loops.
+
+    Returns the pairs ``[2, count]`` and whether each is valid: pairs that hit an edge are
+    redrawn a few times without waiting for the device, and marked when they still do.
+    """
+    n, device = adjacency.num_nodes, adjacency.device
+    pairs = torch.randint(n, (2, count), generator=generator, device=device)
+    for _ in range(REDRAWS):
+        again = torch.randint(n, (2, count), generator=generator, device=device)
+        pairs = torch.where(_taken(adjacency, pairs), again, pairs)
+    return pairs, ~_taken(adjacency, pairs)
+
+
+def _taken(adjacency: Adjacency, pairs: Tensor) -> Tensor:
+    return (pairs[0] == pairs[1]) | adjacency.has_edges(pairs[0], pairs[1])
 
 
 def link_scores(z_i: Tensor, z_j: Tensor) -> Tensor:
@@ -291,7 +276,7 @@ def _plain_terms(unit: Tensor, pairs: Pattern, positive: bool) -> Tensor:
 
 
 class _LinkLoss(torch.autograd.Function):
-    """The same in one pass over the pairs, which gives the gradient as well."""
+    """The link loss in one pass over the pairs, which gives the gradient as well."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, edges: Pattern, negatives: Pattern, count: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Structure inference: edges of replayed nodes are added and deleted (Eq. 8 and 10)."""
+"""Structure inference: candidates for new edges of replayed nodes, then the edit (Eq. 8-10)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,34 @@ import torch
 from torch import Tensor
 
 from evergraph.kernels.distances import BLOCK_ENTRIES, distance_blocks
-from evergraph.stream.adjacency import Adjacency
+from evergraph.stream.adjacency import Adjacency, runs
 from evergraph.structure.link_predictor import StructureConfig, link_scores
+
+
+def nearest_nodes(h: Tensor, nodes: Tensor, count: int, among: Tensor | None = None) -> Tensor:
+    """Finds for each of ``nodes`` the ``count`` nearest other nodes by ``h`` (Eq. 9).
+
+    Args:
+        h: Embeddings of all nodes seen, ``[n, d]``.
+        nodes: Replayed nodes, ``[b]``.
+        count: K; capped at the number of other nodes.
+        among: Nodes that may be found, all by default, ``[m]``.
+
+    Returns:
+        Node ids, nearest first, ``[b, min(count, others)]``. Distances are computed in
+        blocks, so that memory does not grow with ``b × n``.
+    """
+    pool = torch.arange(h.shape[0], device=h.device) if among is None else among
+    itself = 1 if among is None else int(torch.isin(nodes, pool).any())
+    count = min(count, max(pool.numel() - itself, 0))
+    if count == 0 or nodes.numel() == 0:
+        return torch.empty(nodes.numel(), 0, dtype=torch.int64, device=h.device)
+    found = []
+    for begin, distance in distance_blocks(h[nodes], h if among is None else h[among]):
+        rows = nodes[begin : begin + distance.shape[0]]
+        distance.masked_fill_(rows[:, None] == pool[None, :], torch.inf)
+        found.append(pool[distance.topk(count, largest=False).indices])
+    return torch.cat(found)
 
 
 @dataclass(frozen=True)
@@ -106,9 +132,7 @@ def _deletions(adjacency: Adjacency, nodes: Tensor, z: Tensor, config: Structure
         # Rank the edges of each owner by score: sort by score, then stably by owner.
         by_score = torch.argsort(scores, stable=True)
         order = by_score[torch.argsort(owner[by_score], stable=True)]
-        degree = adjacency.degree[nodes]
-        first = (torch.cumsum(degree, 0) - degree)[owner[order]]
-        rank = torch.arange(order.numel(), device=order.device) - first
+        _, rank = runs(adjacency.degree[nodes])
         drop = torch.zeros_like(scores, dtype=torch.bool)
         drop[order[rank < config.num_neighbors]] = True
     return torch.stack([nodes[owner[drop]], neighbour[drop]])
@@ -118,29 +142,3 @@ def unique_pairs(pairs: Tensor) -> Tensor:
     """Keeps each undirected pair once, smaller end first, sorted."""
     ordered = torch.stack([pairs.min(dim=0).values, pairs.max(dim=0).values])
     return torch.unique(ordered, dim=1) if ordered.shape[1] else ordered
-
-
-def nearest_nodes(h: Tensor, nodes: Tensor, count: int, among: Tensor | None = None) -> Tensor:
-    """Finds for each of ``nodes`` the ``count`` nearest other nodes by ``h`` (Eq. 9).
-
-    Args:
-        h: Embeddings of all nodes seen, ``[n, d]``.
-        nodes: Replayed nodes, ``[b]``.
-        count: K; capped at the number of other nodes.
-        among: Nodes that may be found, all by default, ``[m]``.
-
-    Returns:
-        Node ids, nearest first, ``[b, min(count, others)]``. Distances are computed in
-        blocks, so that memory does not grow with ``b × n``.
-    """
-    pool = torch.arange(h.shape[0], device=h.device) if among is None else among
-    itself = 1 if among is None else int(torch.isin(nodes, pool).any())
-    count = min(count, max(pool.numel() - itself, 0))
-    if count == 0 or nodes.numel() == 0:
-        return torch.empty(nodes.numel(), 0, dtype=torch.int64, device=h.device)
-    found = []
-    for begin, distance in distance_blocks(h[nodes], h if among is None else h[among]):
-        rows = nodes[begin : begin + distance.shape[0]]
-        distance.masked_fill_(rows[:, None] == pool[None, :], torch.inf)
-        found.append(pool[distance.topk(count, largest=False).indices])
-    return torch.cat(found)

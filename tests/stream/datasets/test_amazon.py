@@ -4,7 +4,7 @@ import torch
 
 from evergraph.errors import InputError
 from evergraph.stream.datasets import load_graph, write_plain
-from evergraph.stream.datasets.amazon import RAW, read_shchur
+from evergraph.stream.datasets.raw import AMAZON, read_shchur
 
 #: The path 0-1-2-3 with a loop at 3, stored one way.
 SHCHUR = {
@@ -29,7 +29,7 @@ def write_raw(path, **changes):
 
 @pytest.mark.parametrize("folder", ["", "raw"])
 def test_amazon_reads_pygs_raw_file(tmp_path, small, offline, folder):
-    write_raw(tmp_path / folder / RAW)
+    write_raw(tmp_path / folder / AMAZON)
     graph = load_graph("amazon-computers", tmp_path)
     assert graph.name == "amazon-computers"
     assert torch.equal(graph.edges, small.edges)
@@ -49,7 +49,7 @@ def test_amazon_offline_lists_the_ways_out(tmp_path, offline):
     with pytest.raises(InputError) as caught:
         load_graph("amazon-computers", tmp_path)
     assert offline == ["amazon-computers"]
-    for word in (RAW, str(tmp_path), "--data-root", "EVERGRAPH_DATA", "online", "resolution"):
+    for word in (AMAZON, str(tmp_path), "--data-root", "EVERGRAPH_DATA", "online", "resolution"):
         assert word in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -78,7 +78,7 @@ def test_amazon_plain_and_raw_files_hold_the_same_graph(data_root):
     assert graph.num_edges == 491722 // 2
     sizes = [436, 2142, 1414, 542, 5158, 308, 487, 818, 2156, 291]
     assert torch.bincount(graph.y).tolist() == sizes
-    raw = read_shchur(data_root / "raw" / RAW, "amazon-computers")
+    raw = read_shchur(data_root / "raw" / AMAZON, "amazon-computers")
     assert raw.fingerprint == graph.fingerprint
 
 
@@ -86,8 +86,8 @@ def test_amazon_plain_and_raw_files_hold_the_same_graph(data_root):
 def test_amazon_raw_file_parses_as_pyg_does(data_root):
     from torch_geometric.io import read_npz
 
-    theirs = read_npz(str(data_root / "raw" / RAW), to_undirected=True)
-    ours = read_shchur(data_root / "raw" / RAW, "amazon-computers")
+    theirs = read_npz(str(data_root / "raw" / AMAZON), to_undirected=True)
+    ours = read_shchur(data_root / "raw" / AMAZON, "amazon-computers")
     forward = theirs.edge_index[:, theirs.edge_index[0] < theirs.edge_index[1]]
     assert torch.equal(ours.edges, forward)
     assert torch.equal(ours.y, theirs.y)

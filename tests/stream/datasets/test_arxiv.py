@@ -1,13 +1,16 @@
 import gzip
-import sys
 
 import numpy as np
 import pytest
 import torch
 
 from evergraph.errors import InputError
-from evergraph.stream.datasets import download, load_graph
-from evergraph.stream.datasets.arxiv import CLASSES, EDGES, FEATURES, LABELS, read_table
+from evergraph.stream.datasets import load_graph
+from evergraph.stream.datasets.raw import ARXIV_CLASSES as CLASSES
+from evergraph.stream.datasets.raw import ARXIV_EDGES as EDGES
+from evergraph.stream.datasets.raw import ARXIV_FEATURES as FEATURES
+from evergraph.stream.datasets.raw import ARXIV_LABELS as LABELS
+from evergraph.stream.datasets.raw import read_table
 
 FILES = {
     EDGES: "1,0\n1,2\n2,3\n3,3\n",
@@ -84,13 +87,6 @@ def test_arxiv_offline_lists_the_ways_out(tmp_path, offline):
     with pytest.raises(InputError, match=r"edge\.csv\.gz.*--data-root or EVERGRAPH_DATA.*online"):
         load_graph("ogbn-arxiv", tmp_path)
     assert offline == ["ogbn-arxiv"]
-
-
-def test_arxiv_without_ogb_names_the_extra(tmp_path, monkeypatch):
-    for name in ("ogb", "ogb.utils", "ogb.utils.url"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(InputError, match=r"evergraph\[ogb\]"):
-        download.obtain("ogbn-arxiv", tmp_path, "a")
 
 
 @pytest.mark.dataset

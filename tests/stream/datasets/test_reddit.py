@@ -7,7 +7,8 @@ import torch
 
 from evergraph.errors import InputError
 from evergraph.stream.datasets import download, load_graph
-from evergraph.stream.datasets.reddit import DATA, GRAPH
+from evergraph.stream.datasets.raw import REDDIT_DATA as DATA
+from evergraph.stream.datasets.raw import REDDIT_GRAPH as GRAPH
 
 
 def write_raw(root, matrix=None, **changes):
@@ -59,6 +60,14 @@ def test_reddit_downloads_both_files_below_the_root(tmp_path, monkeypatch):
         "reddit_graph.npz",
     ]
     assert [path.name for path in root.iterdir()] == ["Reddit"]
+
+
+def test_reddit_with_one_file_of_two_names_the_other(tmp_path, offline):
+    write_raw(tmp_path)
+    (tmp_path / GRAPH).unlink()
+    with pytest.raises(InputError, match=r"reddit_graph\.npz' below .* beside the other raw files"):
+        load_graph("reddit", tmp_path)
+    assert offline == []
 
 
 @pytest.mark.parametrize(

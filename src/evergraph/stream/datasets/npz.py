@@ -1,26 +1,38 @@
-"""Archives of arrays (npz), read without pickle and without trusting declared sizes."""
+"""Graphs in npz files, read without pickle and without trusting what the files declare.
+
+The plain format holds ``edge_index [2, E]``, ``y [n]``, maybe ``class_names``, and the features
+as a dense ``x [n, d]`` or as the arrays of a CSR matrix: ``x_data``, ``x_indices``, ``x_indptr``
+and ``x_shape``. Other formats (:mod:`~evergraph.stream.datasets.raw`) are checked the same way.
+"""
 
 from __future__ import annotations
 
+import io
 import math
-import os
-import tempfile
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from evergraph.errors import InputError
+from evergraph.files import make_folder, physical_memory, write_atomic
 from evergraph.stream.graph import Features, Graph, SparseRows, from_scipy_parts
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-#: Deflate cannot shrink data more than this; a larger claim is not a real archive.
-MAX_DEFLATE_RATIO = 1032
+#: The first layer has a weight per column, so more than this is a mistake in the file.
+MAX_COLUMNS = 10_000_000
+#: A label above this is an identifier of something else, not a class number.
+MAX_CLASSES = 1_000_000
+#: The memory is so many times the arrays of a file: cleaning and ordering copy them.
+MEMORY_PARTS = 4
+#: Compressed more than this, arrays are all but empty and may take no more bytes than that.
+EMPTY_RATIO, EMPTY_BYTES = 500, 2 << 30
 #: What zipfile, zlib and numpy raise on damaged bytes.
 _DAMAGE = (
     zipfile.BadZipFile,
@@ -31,117 +43,8 @@ _DAMAGE = (
     NotImplementedError,
     RuntimeError,
 )
-
-
-def read_arrays(
-    path: Path, required: Sequence[str], optional: Sequence[str] = ()
-) -> dict[str, Array]:
-    """Reads the named arrays of an npz file; other keys are not touched.
-
-    Raises:
-        InputError: If the file is absent, damaged, not an npz, lacks a required key or
-            holds Python objects under a wanted key.
-    """
-    if not path.is_file():
-        raise InputError(f"Expected a file at '{path}' (got none); check the path.")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            present = {info.filename: info for info in archive.infolist()}
-            for key in required:
-                if f"{key}.npy" not in present:
-                    raise InputError(
-                        f"Expected '{key}' in '{path}' (got "
-                        f"{_listing(present)}); add the missing array."
-                    )
-            wanted = [key for key in (*required, *optional) if f"{key}.npy" in present]
-            return {key: _read_one(archive, present[f"{key}.npy"], key, path) for key in wanted}
-    except InputError:
-        raise
-    except _DAMAGE as error:
-        raise InputError(
-            f"Expected '{path}' to be an npz archive (got {_brief(error)}); the file is "
-            "truncated or of another kind, so make or download it again."
-        ) from None
-
-
-def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Writes an npz file in one step: the same arrays give the same bytes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w") as archive:
-            for key, array in arrays.items():
-                info = zipfile.ZipInfo(f"{key}.npy", date_time=(1980, 1, 1, 0, 0, 0))
-                info.compress_type = zipfile.ZIP_DEFLATED
-                info.external_attr = 0o644 << 16
-                with archive.open(info, "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, array, allow_pickle=False)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _read_one(archive: zipfile.ZipFile, info: zipfile.ZipInfo, key: str, path: Path) -> Array:
-    try:
-        with archive.open(info) as member:
-            shape, dtype, header = _read_header(member)
-        if dtype.hasobject:
-            raise InputError(
-                f"Expected '{key}' of '{path}' to hold numbers or text (got Python objects, "
-                "which need pickle); save it as a plain array."
-            )
-        size = math.prod(shape) * dtype.itemsize
-        # Both checks come before the allocation, so that a lie costs nothing.
-        if header + size != info.file_size or size > MAX_DEFLATE_RATIO * info.compress_size:
-            raise ValueError(f"a header that declares shape {shape}, against the stored bytes")
-        with archive.open(info) as member:
-            array: Array = np.lib.format.read_array(member, allow_pickle=False)
-            member.read(1)  # reaching the end makes zipfile verify the checksum
-        return array
-    except InputError:
-        raise
-    except _DAMAGE as error:
-        raise InputError(
-            f"Expected '{key}' of '{path}' to be readable (got {_brief(error)}); the file is "
-            "damaged, so make or download it again."
-        ) from None
-
-
-def _read_header(member: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """Returns an array's shape, dtype and the number of bytes before its data."""
-    version = np.lib.format.read_magic(member)
-    if version == (1, 0):
-        shape, _, dtype = np.lib.format.read_array_header_1_0(member)
-    elif version == (2, 0):
-        shape, _, dtype = np.lib.format.read_array_header_2_0(member)
-    else:
-        raise ValueError(f"array format version {version}")
-    if any(length < 0 for length in shape):
-        raise ValueError(f"a negative length in shape {shape}")
-    return shape, dtype, member.tell()
-
-
-def _listing(names: Mapping[str, Any]) -> str:
-    keys = sorted(name.removesuffix(".npy") for name in names)
-    shown = ", ".join(keys[:8]) + (", …" if len(keys) > 8 else "")
-    return f"only {shown}" if keys else "an empty archive"
-
-
-def _brief(error: Exception) -> str:
-    """Keeps an exception's message to one line without a full stop."""
-    text = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return text.rstrip(".")[:160]
-
-
-#: The first layer has a weight per column, so more than this is a mistake in the file.
-MAX_COLUMNS = 10_000_000
-#: A label above this is an identifier of something else, not a class number.
-MAX_CLASSES = 1_000_000
-
 _SPARSE = ("x_data", "x_indices", "x_indptr", "x_shape")
-_KINDS = {"iu": "integers", "fiub": "numbers", "US": "text", "USiu": "text"}
+_KINDS = {"iu": "integers", "fiub": "numbers", "USiu": "text"}
 
 
 def read_plain(path: Path, name: str | None = None) -> Graph:
@@ -170,7 +73,7 @@ def read_plain(path: Path, name: str | None = None) -> Graph:
 
 def write_plain(graph: Graph, path: Path) -> None:
     """Writes a graph in the smallest dtypes that hold it; the same graph, the same bytes."""
-    arrays: dict[str, Array] = {}
+    arrays: dict[str, Any] = {}
     if isinstance(graph.x, SparseRows):
         arrays["x_data"] = _smallest(graph.x.values.numpy())
         arrays["x_indices"] = _smallest(graph.x.indices.numpy())
@@ -181,7 +84,10 @@ def write_plain(graph: Graph, path: Path) -> None:
     arrays["edge_index"] = _smallest(graph.edges.numpy())
     arrays["y"] = _smallest(graph.y.numpy())
     arrays["class_names"] = np.array(graph.class_names, dtype=np.str_)
-    write_arrays(path, arrays)
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)
+    make_folder(path.parent)
+    write_atomic(path, content.getvalue())
 
 
 def build_graph(
@@ -232,14 +138,18 @@ def sparse_features(path: Path, arrays: dict[str, Array], prefix: str) -> Sparse
         )
     num_columns = check_csr(path, prefix, indices, indptr, shape)
     # Columns ascending in each row, so that one graph has one fingerprint in every file.
-    pointer = indptr.astype(np.int64)
-    rows = np.repeat(np.arange(pointer.size - 1), pointer[1:] - pointer[:-1])
-    keys = rows * num_columns + indices.astype(np.int64)
+    keys = csr_rows(indptr) * num_columns + indices.astype(np.int64)
     if bool((keys[1:] < keys[:-1]).any()):
         order = np.argsort(keys, kind="stable")
         data, indices = data[order], indices[order]
     with np.errstate(over="ignore"):  # Graph.build refuses the infinities
         return from_scipy_parts(data, indices, indptr, num_columns)
+
+
+def csr_rows(indptr: Array) -> Array:
+    """Returns the row of every entry that a CSR pointer counts."""
+    pointer = indptr.astype(np.int64)
+    return np.repeat(np.arange(pointer.size - 1), pointer[1:] - pointer[:-1])
 
 
 def check_csr(path: Path, prefix: str, indices: Array, indptr: Array, shape: Array) -> int:
@@ -305,3 +215,108 @@ def _smallest(array: Array) -> Array:
         return array
     small = array.astype(np.min_scalar_type(int(high)))
     return small if bool((small == array).all()) else array
+
+
+def read_arrays(
+    path: Path, required: Sequence[str], optional: Sequence[str] = ()
+) -> dict[str, Array]:
+    """Reads the named arrays of an npz file; other keys are not touched.
+
+    Raises:
+        InputError: If the file is absent, damaged, not an npz, lacks a required key, holds
+            Python objects under a wanted key, or declares more than fits in the memory.
+    """
+    if not path.is_file():
+        raise InputError(f"Expected a file at '{path}' (got none); check the path.")
+    sizes: dict[str, int] = {}
+    arrays: dict[str, Array] = {}
+    expected = f"Expected '{path}' to be an npz archive"
+    reporting = _reporting_damage(expected, "truncated or of another kind")
+    with reporting, zipfile.ZipFile(path) as archive:
+        present = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        for key in required:
+            if key not in present:
+                raise InputError(
+                    f"Expected '{key}' in '{path}' (got {_listing(present)}); add the missing "
+                    "array."
+                )
+        wanted = {key: present[key] for key in (*required, *optional) if key in present}
+        for key, info in wanted.items():
+            with _reporting_damage(f"Expected '{key}' of '{path}' to be readable", "damaged"):
+                sizes[key] = _declared_size(archive, info, f"'{key}' of '{path}'")
+        unpacked = sum(info.file_size for info in wanted.values())
+        _check_memory(path, sizes, unpacked / sum(info.compress_size for info in wanted.values()))
+        for key, info in wanted.items():
+            reporting = _reporting_damage(f"Expected '{key}' of '{path}' to be readable", "damaged")
+            with reporting, archive.open(info) as member:
+                arrays[key] = np.lib.format.read_array(member, allow_pickle=False)
+                member.read(1)  # reaching the end makes zipfile verify the checksum
+    return arrays
+
+
+def _declared_size(archive: zipfile.ZipFile, info: zipfile.ZipInfo, what: str) -> int:
+    """Reads an array's header alone and returns the bytes that the array takes in use."""
+    with archive.open(info) as member:
+        version = np.lib.format.read_magic(member)
+        if version == (1, 0):
+            shape, _, dtype = np.lib.format.read_array_header_1_0(member)
+        elif version == (2, 0):
+            shape, _, dtype = np.lib.format.read_array_header_2_0(member)
+        else:
+            raise ValueError(f"array format version {version}")
+        header = member.tell()
+    if dtype.hasobject:
+        raise InputError(
+            f"Expected {what} to hold numbers or text (got Python objects, which need pickle); "
+            "save it as a plain array."
+        )
+    count = math.prod(shape)
+    if min(shape, default=0) < 0 or header + count * dtype.itemsize != info.file_size:
+        raise ValueError(f"a header that declares shape {shape}, against the stored bytes")
+    return count * max(dtype.itemsize, 4)  # nothing smaller than float32 is computed with
+
+
+def _check_memory(path: Path, sizes: Mapping[str, int], ratio: float) -> None:
+    """Refuses arrays that together would not fit in the memory, before any is unpacked."""
+    total, room = sum(sizes.values()), physical_memory() // MEMORY_PARTS
+    if total > room:
+        limit = f"{_bytes(room)}, a quarter of this machine's memory"
+    elif total > EMPTY_BYTES and ratio > EMPTY_RATIO:
+        limit = f"{_bytes(EMPTY_BYTES)} when they are compressed {ratio:.0f} times"
+    else:
+        return
+    key = max(sizes, key=lambda key: sizes[key])
+    raise InputError(
+        f"Expected the arrays of '{path}' to take at most {limit} (got {_bytes(total)}, "
+        f"{_bytes(sizes[key])} of it declared by '{key}'); store features that are mostly zeros "
+        f"as {', '.join(_SPARSE)}, or take a machine with more memory."
+    )
+
+
+@contextmanager
+def _reporting_damage(expected: str, fault: str) -> Iterator[None]:
+    """Turns what damaged bytes raise into one sentence."""
+    try:
+        yield
+    except InputError:
+        raise
+    except _DAMAGE as error:
+        raise InputError(
+            f"{expected} (got {brief(error)}); the file is {fault}, so make or download it again."
+        ) from None
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
+
+
+def brief(error: BaseException) -> str:
+    """Keeps an exception's message to one line without a full stop."""
+    text = str(error).strip().strip("<>'\"") or type(error).__name__
+    return text.splitlines()[0].rstrip(".")[:160]
+
+
+def _listing(names: Mapping[str, Any]) -> str:
+    keys = sorted(names)
+    shown = ", ".join(keys[:8]) + (", …" if len(keys) > 8 else "")
+    return f"only {shown}" if keys else "an empty archive"

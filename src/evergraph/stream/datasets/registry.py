@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from evergraph.errors import InputError, unknown_name
-from evergraph.stream.datasets.amazon import load_amazon
-from evergraph.stream.datasets.arxiv import load_arxiv
 from evergraph.stream.datasets.download import data_folder
 from evergraph.stream.datasets.npz import read_plain
-from evergraph.stream.datasets.reddit import load_reddit
+from evergraph.stream.datasets.raw import load_amazon, load_arxiv, load_reddit
 from evergraph.stream.datasets.synthetic import SyntheticConfig, generate
 from evergraph.stream.graph import Graph
 from evergraph.validation import parse
@@ -33,7 +31,7 @@ class DatasetInfo:
     obtained: str
 
 
-_PYG = "read from the data root, else downloaded by PyTorch Geometric"
+_PYG = "read from the data root, else downloaded by the pyg extra"
 
 DATASETS: dict[str, DatasetInfo] = {
     "cora": DatasetInfo(
@@ -129,19 +127,10 @@ def load_graph(
     if name in _FROM_ROOT:
         return _FROM_ROOT[name](data_folder(data_root))
     if name in DATASETS:
-        return load_embedded(name)
+        embedded = resources.files("evergraph.stream.datasets") / "data" / f"{name}.npz"
+        with resources.as_file(embedded) as path:
+            return read_plain(path, name)
     path = Path(name).expanduser()
     if name.endswith(".npz") or "/" in name or "\\" in name or path.is_file():
         return read_plain(path)
     raise unknown_name("dataset", name, DATASETS)
-
-
-EMBEDDED = ("cora", "citeseer")
-
-
-def load_embedded(name: str) -> Graph:
-    """Reads one of the embedded graphs."""
-    assert name in EMBEDDED
-    resource = resources.files("evergraph.stream.datasets") / "data" / f"{name}.npz"
-    with resources.as_file(resource) as path:
-        return read_plain(path, name)

@@ -1,0 +1,152 @@
+"""Graphs in the raw files that their authors published, parsed without any pickle.
+
+Each is read from the data root, after a download if it is not there.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import warnings
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evergraph.errors import InputError
+from evergraph.stream.datasets.download import find_file, obtain, raw_file
+from evergraph.stream.datasets.npz import (
+    Array,
+    brief,
+    build_graph,
+    check_csr,
+    check_kind,
+    csr_rows,
+    dense_features,
+    read_arrays,
+    read_plain,
+    sparse_features,
+)
+from evergraph.stream.graph import Graph
+
+AMAZON = "Computers/raw/amazon_electronics_computers.npz"
+REDDIT_DATA = "Reddit/raw/reddit_data.npz"
+REDDIT_GRAPH = "Reddit/raw/reddit_graph.npz"
+ARXIV_EDGES = "ogbn_arxiv/raw/edge.csv.gz"
+ARXIV_FEATURES = "ogbn_arxiv/raw/node-feat.csv.gz"
+ARXIV_LABELS = "ogbn_arxiv/raw/node-label.csv.gz"
+#: The file's name is misspelt at the source.
+ARXIV_CLASSES = "ogbn_arxiv/mapping/labelidx2arxivcategeory.csv.gz"
+
+
+def load_amazon(root: Path) -> Graph:
+    """Reads Amazon Computers from a plain file, else from the raw file."""
+    name = "amazon-computers"
+    plain = root / f"{name}.npz"
+    if plain.is_file():
+        return read_plain(plain, name)
+    obtain(name, root, {AMAZON: None})
+    return read_shchur(raw_file(name, root, AMAZON), name)
+
+
+def read_shchur(path: Path, name: str) -> Graph:
+    """Parses the CSR adjacency and attributes of Shchur et al. (2018).
+
+    Keys that may hold Python objects are left alone.
+    """
+    adjacency = ("adj_indices", "adj_indptr", "adj_shape")
+    attributes = ("attr_data", "attr_indices", "attr_indptr", "attr_shape")
+    arrays = read_arrays(path, (*adjacency, *attributes, "labels"))
+    features = sparse_features(path, arrays, "attr_")
+    indices, indptr, shape = (arrays[key] for key in adjacency)
+    check_csr(path, "adj_", indices, indptr, shape)
+    edges = np.stack([csr_rows(indptr), indices.astype(np.int64)])
+    return build_graph(path, name, features, edges, arrays["labels"])
+
+
+def load_reddit(root: Path) -> Graph:
+    """Reads Reddit from the two npz files that PyG and DGL share."""
+    members = {REDDIT_DATA: "reddit_data.npz", REDDIT_GRAPH: "reddit_graph.npz"}
+    obtain("reddit", root, members)
+    data_path, graph_path = (raw_file("reddit", root, path) for path in members)
+    data = read_arrays(data_path, ("feature", "label"))
+    features = dense_features(data_path, data["feature"], "feature")
+    # A SciPy sparse archive; its values are all one and stay unread.
+    graph = read_arrays(graph_path, ("row", "col", "shape", "format"))
+    kind = graph["format"].tobytes().replace(b"\0", b"").decode("ascii", "replace")
+    if kind != "coo":
+        raise InputError(
+            f"Expected 'format' of '{graph_path}' to be coo (got {kind!r}); convert the matrix "
+            "with tocoo() or download the file again."
+        )
+    row, col = graph["row"], graph["col"]
+    for key in ("row", "col", "shape"):
+        check_kind(graph_path, key, graph[key], "iu")
+    if row.ndim != 1 or row.shape != col.shape:
+        raise InputError(
+            f"Expected 'row' and 'col' of '{graph_path}' of one equal length (got shapes "
+            f"{list(row.shape)} and {list(col.shape)}); download the file again."
+        )
+    if graph["shape"].tolist() != [features.shape[0]] * 2:
+        raise InputError(
+            f"Expected 'shape' of '{graph_path}' to be {features.shape[0]} nodes both ways "
+            f"(got {graph['shape'].tolist()}); the two files do not belong together, so "
+            "download both again."
+        )
+    edges = np.stack([row, col], dtype=np.int64)
+    return build_graph(graph_path.parent, "reddit", features, edges, data["label"])
+
+
+def load_arxiv(root: Path) -> Graph:
+    """Reads ogbn-arxiv from OGB's csv.gz files; the one that names the classes may be absent."""
+    name, needed = "ogbn-arxiv", (ARXIV_EDGES, ARXIV_FEATURES, ARXIV_LABELS)
+    members = {path: f"arxiv/{path.partition('/')[2]}" for path in (*needed, ARXIV_CLASSES)}
+    obtain(name, root, members)
+    edge_path, feature_path, label_path = (raw_file(name, root, path) for path in needed)
+    class_path = find_file(root, ARXIV_CLASSES)
+    y = read_table(label_path, np.int64, columns=1)
+    x = read_table(feature_path, np.float32)
+    edges = read_table(edge_path, np.int64, columns=2)
+    names = None if class_path is None else _read_class_names(class_path)
+    features = dense_features(feature_path, x)
+    return build_graph(edge_path.parent, name, features, edges.T, y[:, 0], names=names)
+
+
+def read_table(path: Path, dtype: type[Any], columns: int | None = None) -> Array:
+    """Parses a csv.gz of numbers without a header into ``[rows, columns]``."""
+    try:
+        with gzip.open(path, "rt", encoding="ascii") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # an empty file; refused below
+            table: Array = np.loadtxt(file, dtype=dtype, delimiter=",", comments=None, ndmin=2)
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise InputError(
+            f"Expected '{path}' to be a gzipped table of {np.dtype(dtype).name} (got "
+            f"{brief(error)}); download it again."
+        ) from None
+    if table.size == 0:
+        raise InputError(f"Expected rows in '{path}' (got none); download it again.")
+    if columns not in {None, table.shape[1]}:
+        raise InputError(
+            f"Expected '{path}' with columns: {columns} (got {table.shape[1]}); download it again."
+        )
+    return table
+
+
+def _read_class_names(path: Path) -> Array:
+    """Reads rows of ``label idx,arxiv category`` into names in label order."""
+    try:
+        with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+            rows = [row for row in csv.reader(file) if row][1:]
+        names = {int(row[0]): row[1] for row in rows}
+    except (OSError, EOFError, zlib.error, ValueError, IndexError, csv.Error) as error:
+        raise InputError(
+            f"Expected '{path}' to be a gzipped table of label and category (got {error}); "
+            "download it again or remove it."
+        ) from None
+    if sorted(names) != list(range(len(names))):
+        raise InputError(
+            f"Expected '{path}' to name labels 0 to {len(names) - 1} (got gaps); "
+            "download it again or remove it."
+        )
+    return np.array([names[label] for label in range(len(names))], dtype=np.str_)
