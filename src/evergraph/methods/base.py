@@ -22,6 +22,11 @@ NEEDS = frozenset({"old_labels", "validation", "attention", "double_backward"})
 class MethodConfig(Config):
     """Base of a method's settings."""
 
+    @classmethod
+    def hashed_as(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns settings by the names and values that identify a run for good."""
+        return dict(settings)
+
 
 ConfigT = TypeVar("ConfigT", bound=MethodConfig)
 #: Settings with the values that tuning may give them; numbers ascend.
