@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from evergraph.closed_form.cross_validation import TEMPERATURES
 from evergraph.closed_form.selection import HOPS, STRENGTHS, TELEPORTS
 from evergraph.config import RunConfig, Variant, resolve
 from evergraph.errors import InputError
+from evergraph.estimator.config import read_config
 from evergraph.events import TaskDone
 from evergraph.files import unpack
 from evergraph.methods import TaskContext, TrainConfig, make_method
@@ -154,7 +156,7 @@ def test_analytic_applies_mean_field_inference_when_its_loss_is_smaller(make_gra
     assert [applied for applied, _ in found] == [losses[1] < losses[0] for _, losses in found]
     assert all(before[1][w] <= after[1][w] for before, after in pairwise(found) for w in (0, 1))
     report = learner.method.report()
-    assert report["mean_field_losses"] == {"0.0": found[-1][1][0], "1.0": found[-1][1][1]}
+    assert report["mean_field_losses"] == {"off": found[-1][1][0], "on": found[-1][1][1]}
     _, expected = learn(stream, mean_field=report["mean_field"])
     assert torch.equal(learner.method.predict_logits(learner.context), expected)
 
@@ -453,7 +455,9 @@ def test_analytic_restores_what_0_1_0_wrote():
     assert (method.selection.teleport, method.selection.mean_field) == (0.8, True)
     rows = method.moments.memory_bytes() + 8 * 6
     assert method.memory_bytes() == rows + 8 * (8 + 8 + 2 + 2 * 30 + 5 + 1 + 1)
-    again = make_method("analytic")
+    config = read_config(json.loads((STATE / "config.json").read_text()))
+    again = make_method("analytic", config.settings)
+    assert not {"share", "beliefs"} & config.settings.keys()
     again.load_state_dict(new)
     assert again.report() == method.report()
 

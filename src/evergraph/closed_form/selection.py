@@ -194,11 +194,13 @@ class Selection:
     def report(self) -> dict[str, Any]:
         """Tells what was chosen, with the losses of every value."""
         chosen = {"hops": self.hops, "strength": self.strength, "teleport": self.teleport}
-        losses = {"hop_losses": self.hop_losses}
-        for name in ("strength", "teleport", "mean_field"):
+        losses = {"hop_losses": dict(self.hop_losses)}
+        for name in ("strength", "teleport"):
             losses[f"{name}_losses"] = self.losses[name].state_dict()
-        losses = {name: dict(values) for name, values in losses.items() if values}
-        return {**chosen, "mean_field": self.mean_field, **losses}
+        judged = zip(("off", "on"), self.losses["mean_field"].values(), strict=False)
+        losses["mean_field_losses"] = dict(judged)
+        found = {name: values for name, values in losses.items() if values}
+        return {**chosen, "mean_field": self.mean_field, **found}
 
     def memory_bytes(self) -> int:
         """Counts a number for every loss and one for the hops, if they were chosen."""
