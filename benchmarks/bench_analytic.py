@@ -26,15 +26,15 @@ from evergraph.nn import ModelConfig
 from evergraph.stream import Adjacency, GraphView
 
 
-def growing(view: Any, share: float, num_tasks: int) -> list[GraphView]:
-    """Views of a graph that holds a share of the edges, nodes in order of class."""
+def growing(view: Any, fraction: float, num_tasks: int) -> list[GraphView]:
+    """Views of a graph that holds a fraction of the edges, nodes in order of class."""
     nodes, classes = view.adjacency.num_nodes, view.num_classes
     labels = torch.arange(nodes, device=view.adjacency.device) * classes // nodes
     trains = torch.zeros_like(labels, dtype=torch.bool)
     trains[view.train_nodes] = True
     src, dst = view.adjacency.src, view.adjacency.dst
     # The same for both directions of an edge.
-    drawn = (src + dst) * 2654435761 % 1000003 < share * 1000003
+    drawn = (src + dst) * 2654435761 % 1000003 < fraction * 1000003
     views, seen = [], 0
     for task in range(num_tasks):
         num_classes = classes * (task + 1) // num_tasks
@@ -88,7 +88,7 @@ def main() -> None:
     parser.add_argument("shape", choices=list(SHAPES))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--tasks", type=int, default=5)
-    parser.add_argument("--sizes", default="1", help="shares of the edges, ascending")
+    parser.add_argument("--sizes", default="1", help="fractions of the edges, ascending")
     parser.add_argument("--set", action="append", default=[], help="key=value of the method")
     options = parser.parse_args()
     device = torch.device(options.device)

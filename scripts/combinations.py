@@ -20,19 +20,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evergraph.closed_form import (
-    Moments,
-    RidgeSystem,
-    SmoothedFeatures,
-    Surroundings,
-    left_out_errors,
-)
-from evergraph.closed_form.smoothing import smoothing
+from evergraph.closed_form.features import propagation_matrix
+from evergraph.closed_form.moments import Moments
+from evergraph.closed_form.ridge import Ridge, RidgeSystem
+from evergraph.closed_form.selection import STRENGTHS
 from evergraph.config import Variant, resolve
 from evergraph.events import Epoch, TaskDone
 from evergraph.lab.summary import paired_interval
 from evergraph.methods import Method, TaskContext, make_method
-from evergraph.methods.analytic import STRENGTHS, Analytic
+from evergraph.methods.analytic import Analytic
 from evergraph.methods.dslr import DSLR
 from evergraph.metrics import scores
 from evergraph.stream import Graph, LabelledNodes, TaskStream
@@ -47,18 +43,18 @@ from evergraph.structure import (
 from evergraph.train import Learner, train
 
 
-class Smoothed(Analytic):
-    """Label propagation: the scores of all nodes are smoothed over the graph."""
+class Propagated(Analytic):
+    """Scores are propagated with the symmetric matrix instead of the mean."""
 
-    share, steps = 0.5, 5
+    teleport, steps = 0.5, 5
 
     def predict_logits(self, ctx: TaskContext) -> Tensor:
         first = super().predict_logits(ctx)
-        operator = smoothing(ctx.adjacency, "symmetric", True)
+        matrix = propagation_matrix(ctx.adjacency, "symmetric", self_loops=True)
         shown = first
         for _ in range(self.steps):
-            mixed = operator.times(shown.float()).double()
-            shown = (1 - self.share) * first + self.share * mixed
+            mixed = matrix.times(shown.float()).double()
+            shown = self.teleport * first + (1 - self.teleport) * mixed
         return shown
 
 
@@ -79,7 +75,7 @@ class SelfTraining(Analytic):
             sure = margin >= margin.quantile(1 - self.surest)
             joint = copy.deepcopy(self.moments)
             joint.update(self.rows(ctx).rows(nodes[sure]), found[sure])
-            self._weights = RidgeSystem(joint).decompose(self.strength).weights()
+            self._weights = Ridge(RidgeSystem(joint), self.selection.strength).weights
 
 
 class Structured(Analytic):
@@ -104,17 +100,15 @@ class Structured(Analytic):
         rows = self.rows(ctx).rows(torch.arange(ctx.view.num_nodes)).float()
         candidates = nearest_nodes(rows, train_nodes.nodes, config.num_candidates)
         graph, _ = refine(ctx.view.adjacency, train_nodes.nodes, candidates, z, config)
-        refined = SmoothedFeatures(ctx.view.features, graph, self.config, ctx.seed)
-        original = self._place
-        self._place = ctx, Surroundings(refined, self._smoothed(ctx, "0"), graph)
+        original, ctx.adjacency = ctx.adjacency, graph
         try:
             yield from super().fit_task(ctx)
         finally:
-            self._place = original
+            ctx.adjacency = original
 
 
 class DslrHead(DSLR):
-    """A network trained by DSLR; its head is replaced by ridge regression on what it may read."""
+    """A network trained by DSLR; its head is replaced by ridge regression on its training nodes."""
 
     def predict_logits(self, ctx: TaskContext) -> Tensor:
         h = ctx.embed().relu().double()
@@ -126,8 +120,8 @@ class DslrHead(DSLR):
         moments = Moments()
         moments.update(h[nodes], labels)
         system = RidgeSystem(moments)
-        errors = left_out_errors(system, h[nodes], labels, STRENGTHS)
-        return h @ system.decompose(min(errors, key=errors.__getitem__)).weights()
+        errors = system.leave_one_out_errors(system.training_rows(h[nodes], labels), STRENGTHS)
+        return h @ Ridge(system, min(errors, key=errors.__getitem__)).weights
 
 
 def variant(base: type[Method[Any]], **attributes: Any) -> Callable[[Any], Method[Any]]:
@@ -139,9 +133,9 @@ COMBINATIONS: dict[str, tuple[str, dict[str, Any], Any]] = {
     "analytic": ("analytic", {}, Analytic),
     "refresh-cd": ("analytic", {"statistics": "refresh"}, Analytic),
     "refresh-random": ("analytic", {"statistics": "refresh", "selector": "random"}, Analytic),
-    "smoothed-0.3": ("analytic", {}, variant(Smoothed, share=0.3)),
-    "smoothed-0.6": ("analytic", {}, variant(Smoothed, share=0.6)),
-    "smoothed-0.8": ("analytic", {}, variant(Smoothed, share=0.8)),
+    "smoothed-0.3": ("analytic", {}, variant(Propagated, teleport=0.7)),
+    "smoothed-0.6": ("analytic", {}, variant(Propagated, teleport=0.4)),
+    "smoothed-0.8": ("analytic", {}, variant(Propagated, teleport=0.2)),
     "self-training-0.25": ("analytic", {}, variant(SelfTraining, surest=0.25)),
     "self-training-0.5": ("analytic", {}, variant(SelfTraining, surest=0.5)),
     "self-training-0.75": ("analytic", {}, variant(SelfTraining, surest=0.75)),
@@ -159,7 +153,7 @@ def measure(name: str, graph: Graph, arguments: argparse.Namespace, seed: int) -
     shared = {"evaluate": "validation", "validation_fraction": 0.1}
     if base == "analytic":
         # The same rows on either side, as they arrived and as they are.
-        alone = {"hops": "0+1+2", "share": 0, "beliefs": "off", "statistics": "arrival"}
+        alone = {"hops": "0+1+2", "teleport": 1, "mean_field": False, "statistics": "arrival"}
         settings = {**alone, **settings}
     config = resolve(
         Variant.parse_dataset(arguments.dataset),

@@ -4,8 +4,8 @@
     python scripts/held_out_graphs.py OUTPUT --seeds 5 --graphs first
 
 Each three are fixed here, before anything was measured on them, and differ in homophily alone.
-The first were measured before hops were chosen by the learner, the second after, the third when
-scores were read through neighbours, the fourth when beliefs were exchanged.
+The first were measured before hops were chosen by the learner, the second after, the third with
+score propagation, the fourth with mean-field inference.
 """
 
 from __future__ import annotations

@@ -56,8 +56,10 @@ def test_estimator_follows_the_recorded_predictions(method):
         highest = clf.predict_proba().max(axis=1)
         assert highest == pytest.approx(before["probabilities"], abs=1e-3)
         told = clf.history_[-1]
-        for field in ("trained_on", "held_out", "accuracy", "memory_bytes"):
+        for field in ("trained_on", "held_out", "accuracy"):
             assert told[field] == before[field]
+        if (kind, method) != ("remove", "analytic"):  # its mean row goes when it is next used
+            assert told["memory_bytes"] == before["memory_bytes"]
 
 
 @pytest.mark.parametrize("case", HASHES)

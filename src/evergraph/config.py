@@ -65,13 +65,16 @@ class RunConfig(Config):
     @property
     def hash(self) -> str:
         """Identifies the run: equal hashes give equal results."""
-        content = self.model_dump_json(exclude={"label", "overrides"})
-        return hashlib.sha256(content.encode()).hexdigest()[:12]
+        return self._digest({"label", "overrides"})
 
     @property
     def variant_hash(self) -> str:
         """Identifies what runs of different seeds share."""
-        content = self.model_dump_json(exclude={"label", "overrides", "seed"})
+        return self._digest({"label", "overrides", "seed"})
+
+    def _digest(self, exclude: set[str]) -> str:
+        settings = method_class(self.method).Config.hashed_as(self.settings)
+        content = self.model_copy(update={"settings": settings}).model_dump_json(exclude=exclude)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     def to_yaml(self) -> str:
@@ -86,9 +89,9 @@ class RunConfig(Config):
             if isinstance(values.get(name), dict):
                 values[name] = parse(section, values[name], prefix=f"{name}.")
         config = parse(cls, values)
-        method = method_class(config.method)
-        parse(method.Config, config.settings)
-        return config
+        settings = parse(method_class(config.method).Config, config.settings)
+        kept = settings.model_dump(mode="json", exclude_unset=True)  # under today's names
+        return config.model_copy(update={"settings": kept})
 
 
 class Variant(Config):

@@ -25,6 +25,7 @@ class Learner:
     method: Method[Any]
     model: NodeClassifier | None = None
     next_task: int = 0
+    num_seen: int = 0  # nodes at the last task
     context: TaskContext | None = field(default=None, repr=False)  # of the task just done
 
 
@@ -70,7 +71,8 @@ def learn_task(learner: Learner, ctx: TaskContext) -> Iterator[Epoch]:
         else:
             yield event
     method.end_task(ctx)
-    learner.model, learner.next_task, learner.context = ctx.model, ctx.view.task + 1, ctx
+    learner.model, learner.context = ctx.model, ctx
+    learner.next_task, learner.num_seen = ctx.view.task + 1, ctx.view.num_nodes
 
 
 def descend(method: Method[Any], ctx: TaskContext, asked: Descent) -> Iterator[Epoch]:
@@ -221,6 +223,7 @@ def learner_state(learner: Learner) -> dict[str, Any]:
     model = learner.model
     return {
         "next_task": learner.next_task,
+        "num_seen": learner.num_seen,
         "method": learner.method.state_dict(),
         "model": dict(model.state_dict()) if model is not None else None,
         "channels": model.resized_channels if model is not None else None,
@@ -234,7 +237,9 @@ def restore_learner(
     device: torch.device | str,
 ) -> None:
     """Takes back what :func:`learner_state` returned; a wrong state raises anything."""
-    learner.next_task = int(state["next_task"])
+    learner.next_task, learner.num_seen = int(state["next_task"]), int(state["num_seen"])
+    if learner.num_seen < 0:
+        raise ValueError("a negative number of nodes")
     learner.method.load_state_dict(state["method"])
     if state["model"] is not None:
         model = restore_model(model_config, state["model"], state.get("channels"))

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evergraph.closed_form import ClassMoments, Moments
 from evergraph.closed_form import moments as module
+from evergraph.closed_form.moments import ClassMoments, Moments
 
 
 def drawn(m: int, d: int, seed: int = 0) -> torch.Tensor:

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evergraph.closed_form import Moments, RidgeSystem, left_out_errors
-from evergraph.closed_form.gram import Gram, GramFactor
+from evergraph.closed_form.moments import Moments
+from evergraph.closed_form.ridge import Gram, GramFactor, Ridge, RidgeSystem
 
 
 def data(m: int, d: int, k: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -45,7 +45,7 @@ def test_ridge_is_joint_ridge_in_any_batching_with_classes_recurring(cuts, d, or
     shuffled = torch.randperm(60, generator=torch.Generator().manual_seed(order))
     moments = moments_of(rows, labels, torch.tensor_split(shuffled, sorted(cuts)))
     for strength in (1e-3, 1.0):
-        weights = RidgeSystem(moments).decompose(strength).weights()
+        weights = Ridge(RidgeSystem(moments), strength).weights
         expected = joint_ridge(rows, labels, strength)
         torch.testing.assert_close(weights, expected, rtol=0, atol=1e-6)
 
@@ -55,12 +55,12 @@ def test_ridge_by_hand():
     moments = Moments()
     rows = torch.tensor([[1.0], [-1.0], [-3.0]], dtype=torch.float64)
     moments.update(rows, torch.tensor([0, 1, 1]))
-    weights = RidgeSystem(moments).decompose(2.0).weights()
+    weights = Ridge(RidgeSystem(moments), 2.0).weights
     torch.testing.assert_close(weights, torch.tensor([[0.1, -0.2]], dtype=torch.float64))
 
 
 @pytest.mark.parametrize("d", [4, 50])
-def test_left_out_error_is_that_of_solving_without_each_row(d):
+def test_leave_one_out_error_is_that_of_solving_without_each_row(d):
     rows, labels = data(20, d, 3)
     moments = moments_of(rows, labels, [torch.arange(20)])
     weight = (3 * torch.bincount(labels))[labels].double().reciprocal()
@@ -73,8 +73,9 @@ def test_left_out_error_is_that_of_solving_without_each_row(d):
             target = torch.nn.functional.one_hot(labels[i], 3)
             expected[i] = (rows[i] @ without - target).square().sum()
         groups = [expected[current][labels[current] == c].mean() for c in range(3)]
-        factor = RidgeSystem(moments).decompose(strength)
-        error = factor.left_out_error(factor.weights(), rows[current], labels[current])
+        system = RidgeSystem(moments)
+        train = system.training_rows(rows[current], labels[current])
+        error = system.leave_one_out_errors(train, [strength])[strength]
         assert error == pytest.approx(float(sum(groups) / 3), rel=1e-9)
 
 
@@ -86,8 +87,9 @@ def test_weights_without_a_group_are_those_of_solving_without_it(d):
     rest = torch.ones(20, dtype=torch.bool)
     rest[group] = False
     for strength in (0.01, 1.0):
-        factor = RidgeSystem(moments_of(rows, labels, [torch.arange(20)])).decompose(strength)
-        found = factor.weights_without(factor.weights(), rows[group], labels[group])
+        system = RidgeSystem(moments_of(rows, labels, [torch.arange(20)]))
+        without = system.training_rows(rows[group], labels[group])
+        found = Ridge(system, strength).weights_without(without)
         expected = joint_ridge(rows[rest], labels[rest], strength, weight[rest])
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
 
@@ -96,8 +98,9 @@ def test_weights_without_a_group_stay_finite_when_moments_are_rounded():
     rows, labels = data(20, 50, 3)
     moments = Moments(rank=1, dtype=torch.float32)
     moments.update(rows, labels)
-    factor = RidgeSystem(moments).decompose(1e-12)
-    assert factor.weights_without(factor.weights(), rows[:9], labels[:9]).isfinite().all()
+    system = RidgeSystem(moments)
+    group = system.training_rows(rows[:9], labels[:9])
+    assert Ridge(system, 1e-12).weights_without(group).isfinite().all()
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (3, 5)], ids=["tall", "wide"])
@@ -105,12 +108,12 @@ def test_gram_solves_ridge_regression_whatever_its_shape(shape):
     rows = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     targets = rows[:, :2] ** 2
     inverse = torch.linalg.inv(rows.t() @ rows + 0.3 * torch.eye(shape[1]))
-    system = Gram(rows)
-    factor = GramFactor(system, 0.3, system.lower(0.3))
+    gram = Gram(rows)
+    factor, products = GramFactor(gram, 0.3), gram.products(rows)
     torch.testing.assert_close(factor.regress(targets), inverse @ rows.t() @ targets)
-    torch.testing.assert_close(factor.solve(rows), rows @ inverse)
+    torch.testing.assert_close(factor.solve(rows, products), rows @ inverse)
     hat = (rows @ inverse @ rows.t()).diagonal()
-    torch.testing.assert_close(factor.leverage(rows), hat)
+    torch.testing.assert_close(factor.leverage(rows, products), hat)
     torch.testing.assert_close(factor.own_leverage(), hat)
 
 
@@ -122,15 +125,16 @@ def test_ridge_spreads_what_a_rank_dropped():
     traces = []
     for moments in (whole, ranked):
         system = RidgeSystem(moments)
-        traces.append(float(system.gram.trace()) + 6 * system.floor)
+        traces.append(float(system.matrix.trace()) + 6 * system.floor)
     assert traces[0] == pytest.approx(traces[1])
 
 
-def test_left_out_error_stays_finite_when_moments_are_rounded():
+def test_leave_one_out_error_stays_finite_when_moments_are_rounded():
     rows, labels = data(30, 40, 3)
     moments = Moments(rank=1, dtype=torch.float32)
     moments.update(rows, labels)
-    errors = left_out_errors(RidgeSystem(moments), rows, labels, [1e-12, 1e-4])
+    system = RidgeSystem(moments)
+    errors = system.leave_one_out_errors(system.training_rows(rows, labels), [1e-12, 1e-4])
     assert list(errors) == [1e-12, 1e-4]
     assert all(error < 1e12 for error in errors.values())
 
@@ -143,4 +147,6 @@ def test_solve_is_the_inverse_times_rows(columns):
     system = RidgeSystem(moments)
     gram = system.rows.t() @ system.rows + 0.1 * torch.eye(columns, dtype=x.dtype)
     expected = torch.linalg.solve(gram, x.t()).t()
-    torch.testing.assert_close(system.decompose(0.1).solve(x), expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(
+        Ridge(system, 0.1).solve(x, system.products(x)), expected, rtol=1e-9, atol=1e-9
+    )

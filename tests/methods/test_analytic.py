@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import copy
+import json
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from evergraph.closed_form import CHOICES, SHARES
-from evergraph.closed_form.calibration import TEMPERATURES
+from evergraph.closed_form.cross_validation import TEMPERATURES
+from evergraph.closed_form.selection import HOPS, STRENGTHS, TELEPORTS
+from evergraph.config import RunConfig, Variant, resolve
 from evergraph.errors import InputError
+from evergraph.estimator.config import read_config
 from evergraph.events import TaskDone
+from evergraph.files import unpack
 from evergraph.methods import TaskContext, TrainConfig, make_method
-from evergraph.methods.analytic import STRENGTHS
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol, TaskStream
 from evergraph.stream.datasets import load_graph
@@ -21,8 +26,8 @@ from evergraph.testing import find_leaks
 from evergraph.train import Learner, train
 
 MODEL, TRAINING = ModelConfig(channels=4, heads=2), TrainConfig(epochs=3)
-# Rows that do not change while the graph grows, each node read by itself.
-FIXED = {"hops": "0", "strength": 0.01, "share": 0, "beliefs": "off"}
+# Rows that do not change while the graph grows, each node predicted by itself.
+FIXED = {"hops": "0", "strength": 0.01, "teleport": 1, "mean_field": False}
 ARRIVED = FIXED | {"hops": "2", "statistics": "arrival"}
 
 
@@ -103,14 +108,14 @@ def test_analytic_follows_the_nodes_seen_before(make_graph):
         rows.append(now[nodes])
     weights = ridge(torch.cat(rows), stream.labels[torch.cat(parts)], 0.01)
     torch.testing.assert_close(logits, now @ weights, rtol=0, atol=1e-5)
-    assert method.num_seen == 60
-    torch.testing.assert_close(method.drift.mean, now.mean(dim=0), rtol=0, atol=1e-6)
+    assert method.mean_of == 60
+    torch.testing.assert_close(method.mean_row, now.mean(dim=0), rtol=0, atol=1e-6)
 
 
-def test_analytic_reads_scores_of_joint_ridge_through_neighbours(make_graph):
+def test_analytic_propagates_the_scores_of_joint_ridge(make_graph):
     stream = TaskStream(make_graph(60, 6), Protocol())
     _, alone = learn(stream, **FIXED)
-    _, logits = learn(stream, **FIXED | {"share": 0.6})
+    _, logits = learn(stream, **FIXED | {"teleport": 0.4})
     view = stream.view(2)
     average = torch.eye(60, dtype=torch.float64)
     average[view.adjacency.dst, view.adjacency.src] = 1
@@ -121,39 +126,43 @@ def test_analytic_reads_scores_of_joint_ridge_through_neighbours(make_graph):
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-6)
 
 
-def test_analytic_chooses_the_share_that_has_cost_least(make_graph):
+def test_analytic_chooses_the_teleport_of_least_loss(make_graph):
     stream = TaskStream(make_graph(60, 6), Protocol())
-    learner, found = choices(stream, lambda m: (m.reader.share, dict(m.reader.shares.costs)))
-    chosen, costs = zip(*found, strict=True)
-    assert list(chosen) == [min(SHARES, key=lambda share, cost=cost: cost[share]) for cost in costs]
-    assert all(set(cost) == set(SHARES) for cost in costs)
-    assert all(before[s] <= after[s] for before, after in pairwise(costs) for s in SHARES)
-    report = learner.method.report()
-    assert report["share_loss"][f"{report['share']:g}"] == min(report["share_loss"].values())
-    _, expected = learn(stream, share=learner.method.reader.share)
+    learner, found = choices(
+        stream, lambda m: (m.selection.teleport, dict(m.selection.losses["teleport"]))
+    )
+    chosen, losses = zip(*found, strict=True)
+    assert list(chosen) == [min(TELEPORTS, key=lambda t, loss=loss: loss[t]) for loss in losses]
+    assert all(set(loss) == set(TELEPORTS) for loss in losses)
+    assert all(before[t] <= after[t] for before, after in pairwise(losses) for t in TELEPORTS)
+    report = learner.method.selection.report()
+    assert report["teleport_losses"][str(report["teleport"])] == min(losses[-1].values())
+    _, expected = learn(stream, teleport=report["teleport"])
     assert torch.equal(learner.method.predict_logits(learner.context), expected)
 
 
-@pytest.mark.parametrize(("homophily", "low", "high"), [(0.2, 0, 0.2), (0.9, 0.5, 0.9)])
-def test_analytic_reads_neighbours_where_they_help(homophily, low, high):
+@pytest.mark.parametrize(("homophily", "low", "high"), [(0.2, 0.8, 1), (0.9, 0.1, 0.5)])
+def test_analytic_propagates_where_that_helps(homophily, low, high):
     options = {"nodes": 800, "classes": 6, "homophily": homophily, "feature_signal": 2}
     method, _ = learn(TaskStream(load_graph("synthetic", options=options), Protocol()), hops="0+1")
-    assert low <= method.reader.share <= high
+    assert low <= method.selection.teleport <= high
 
 
-def test_analytic_exchanges_beliefs_when_that_has_cost_less(make_graph):
+def test_analytic_applies_mean_field_inference_when_its_loss_is_smaller(make_graph):
     stream = TaskStream(make_graph(60, 6), Protocol())
-    learner, found = choices(stream, lambda m: (m.reader.exchanges, dict(m.reader.beliefs.costs)))
-    assert [exchanges for exchanges, _ in found] == [costs[1] < costs[0] for _, costs in found]
+    learner, found = choices(
+        stream, lambda m: (m.selection.mean_field, dict(m.selection.losses["mean_field"]))
+    )
+    assert [applied for applied, _ in found] == [losses[1] < losses[0] for _, losses in found]
     assert all(before[1][w] <= after[1][w] for before, after in pairwise(found) for w in (0, 1))
-    report = learner.method.report()
-    assert report["beliefs_loss"] == {"off": found[-1][1][0], "on": found[-1][1][1]}
-    _, expected = learn(stream, beliefs=report["beliefs"])
+    report = learner.method.selection.report()
+    assert report["mean_field_losses"] == {"off": found[-1][1][0], "on": found[-1][1][1]}
+    _, expected = learn(stream, mean_field=report["mean_field"])
     assert torch.equal(learner.method.predict_logits(learner.context), expected)
 
 
 @pytest.mark.parametrize("homophily", [0.3, 0.6])
-def test_analytic_gains_by_beliefs_where_neighbours_are_of_many_classes(homophily):
+def test_analytic_gains_by_mean_field_where_neighbours_are_of_many_classes(homophily):
     options = {"nodes": 1200, "homophily": homophily, "feature_signal": 2, "seed": 5}
     stream = TaskStream(load_graph("synthetic", options=options), Protocol())
     test = torch.cat([task.test_nodes for task in stream.tasks])
@@ -162,8 +171,8 @@ def test_analytic_gains_by_beliefs_where_neighbours_are_of_many_classes(homophil
         return float((logits[test].argmax(dim=1) == stream.labels[test]).double().mean())
 
     method, logits = learn(stream)
-    assert method.reader.exchanges
-    assert right(logits) > right(learn(stream, beliefs="off")[1]) + 0.01
+    assert method.selection.mean_field
+    assert right(logits) > right(learn(stream, mean_field=False)[1]) + 0.01
 
 
 def test_analytic_does_not_depend_on_the_order_of_classes(make_graph):
@@ -206,7 +215,7 @@ def test_analytic_is_the_same_in_any_batching_with_classes_recurring(make_graph,
     stream = TaskStream(make_graph(60, 6), Protocol())
     nodes = torch.cat(train_parts(stream))
     shuffled = nodes[torch.randperm(nodes.numel(), generator=torch.Generator().manual_seed(seed))]
-    settings = ARRIVED | {"share": 0.5, "statistics": statistics, "buffer_size": 12}
+    settings = ARRIVED | {"teleport": 0.5, "statistics": statistics, "buffer_size": 12}
     whole = in_batches(stream, [nodes], **settings)
     parts = in_batches(stream, list(torch.split(shuffled, 3)), **settings)
     torch.testing.assert_close(whole, parts, rtol=0, atol=1e-6)
@@ -242,11 +251,11 @@ def test_analytic_counts_what_it_keeps(make_graph):
     assert method.memory_bytes() == 6 * (8 * (5 + 25) + 16) + 16
     following, _ = learn(stream, **FIXED)
     assert following.memory_bytes() == method.memory_bytes() + 8 * 5  # their mean row
-    choosing, _ = learn(stream, **FIXED | {"share": "auto"})
-    assert choosing.memory_bytes() == following.memory_bytes() + 8 * len(SHARES)
-    believing, _ = learn(stream, **FIXED | {"beliefs": "auto"})
-    # Two costs, and those of temperatures, of scores and of features.
-    assert believing.memory_bytes() == following.memory_bytes() + 8 * (2 + 2 * len(TEMPERATURES))
+    choosing, _ = learn(stream, **FIXED | {"teleport": "auto"})
+    assert choosing.memory_bytes() == following.memory_bytes() + 8 * len(TELEPORTS)
+    inferring, _ = learn(stream, **FIXED | {"mean_field": "auto"})
+    # Two losses, and those at temperatures, of scores and of the unary term.
+    assert inferring.memory_bytes() == following.memory_bytes() + 8 * (2 + 2 * len(TEMPERATURES))
     single, _ = learn(stream, precision="single", **FIXED)
     assert single.memory_bytes() == 6 * (4 * (5 + 25) + 16) + 16 + 4 * 5
     refreshed, _ = learn(stream, statistics="refresh", buffer_size=12, **FIXED)
@@ -261,27 +270,27 @@ def test_analytic_keeps_the_hops_of_the_first_task(make_graph):
     reports = []
     for event in train(learner, stream, MODEL, TRAINING, seed=0):
         if isinstance(event, TaskDone):
-            reports.append(learner.method.report())
-    assert reports[0]["hops"] in CHOICES
-    assert set(reports[0]["left_out_loss"]) == set(CHOICES)
+            reports.append(learner.method.selection.report())
+    assert reports[0]["hops"] in HOPS
+    assert set(reports[0]["hop_losses"]) == set(HOPS)
     for later in reports[1:]:
         assert later["hops"] == reports[0]["hops"]
-        assert later["left_out_loss"] == reports[0]["left_out_loss"]
+        assert later["hop_losses"] == reports[0]["hop_losses"]
     fixed, expected = learn(stream, hops=reports[0]["hops"], strength=0.01)
     assert torch.equal(learner.method.predict_logits(learner.context), expected)
-    # What every choice cost and which one won.
-    assert learner.method.memory_bytes() == fixed.memory_bytes() + 8 * (len(CHOICES) + 1)
+    # The loss of every choice and which one won.
+    assert learner.method.memory_bytes() == fixed.memory_bytes() + 8 * (len(HOPS) + 1)
 
 
 @pytest.mark.parametrize(
     ("homophily", "signal", "chosen"), [(0.95, 1, {"2+3"}), (0.2, 4, {"0", "0+1"})]
 )
-def test_analytic_reads_the_hops_that_suit_the_graph(homophily, signal, chosen):
+def test_analytic_takes_the_hops_that_suit_the_graph(homophily, signal, chosen):
     options = {"nodes": 600, "classes": 4, "homophily": homophily, "feature_signal": signal}
     stream = TaskStream(load_graph("synthetic", options=options), Protocol())
     method, logits = learn(stream)
-    assert method.hops in chosen
-    _, expected = learn(stream, hops=method.hops)
+    assert method.selection.hops in chosen
+    _, expected = learn(stream, hops=method.selection.hops)
     assert torch.equal(logits, expected)
 
 
@@ -313,7 +322,7 @@ def test_analytic_variants_learn_without_leaks(make_graph, settings, sparse):
     graph = make_graph(60, 6, sparse=sparse)
     method, logits = learn(TaskStream(graph, Protocol()), **settings)
     assert logits.isfinite().all()
-    assert method.strength in STRENGTHS
+    assert method.selection.strength in STRENGTHS
     found = find_leaks(
         lambda: make_method("analytic", settings), lambda: TaskStream(graph, Protocol())
     )
@@ -326,7 +335,7 @@ def test_analytic_predicts_from_its_state_alone(make_graph):
     list(train(learner, stream, MODEL, TRAINING, seed=0))
     other = make_method("analytic")
     other.load_state_dict(learner.method.state_dict())
-    assert other.report() == learner.method.report()
+    assert other.selection.report() == learner.method.selection.report()
     expected = learner.method.predict_logits(learner.context)
     assert torch.equal(other.predict_logits(learner.context), expected)
 
@@ -354,17 +363,17 @@ def test_analytic_learns_on_features_that_say_the_class(make_graph):
 
 def test_analytic_reports_its_choice_of_strength(make_graph):
     method, _ = learn(TaskStream(make_graph(60, 6), Protocol()))
-    report = method.report()
-    errors = report["left_out_error"]
-    assert errors[f"{report['strength']:g}"] == min(errors.values())
+    report = method.selection.report()
+    errors = report["strength_losses"]
+    assert errors[str(report["strength"])] == min(errors.values())
 
 
-def test_analytic_adds_up_what_strengths_cost(make_graph):
+def test_analytic_adds_up_the_errors_of_strengths(make_graph):
     stream = TaskStream(make_graph(60, 6), Protocol())
-    learner, costs = choices(stream, lambda m: dict(m.strengths.costs))
+    learner, costs = choices(stream, lambda m: dict(m.selection.losses["strength"]))
     assert all(set(cost) == set(STRENGTHS) for cost in costs)
     assert all(before[s] < after[s] for before, after in pairwise(costs) for s in STRENGTHS)
-    assert learner.method.strength == min(STRENGTHS, key=lambda s: costs[-1][s])
+    assert learner.method.selection.strength == min(STRENGTHS, key=lambda s: costs[-1][s])
 
 
 @pytest.mark.parametrize(
@@ -373,8 +382,8 @@ def test_analytic_adds_up_what_strengths_cost(make_graph):
         ({"strength": 0}, "Expected 'strength' above 0"),
         ({"rank": 0}, "Expected 'rank' as an integer of at least 1"),
         ({"statistics": "later"}, "Expected 'statistics' to be 'follow' or"),
-        ({"share": 1}, r"Expected 'share' in \[0, 1\)"),
-        ({"beliefs": "maybe"}, "Expected 'beliefs' to be 'auto' or 'on'"),
+        ({"teleport": 0}, r"Expected 'teleport' in \(0, 1\]"),
+        ({"mean_field": "maybe"}, "Expected 'mean_field' to be 'auto' or True or False"),
         ({"hops": "1+x"}, "Expected 'hops' as distinct numbers"),
         ({"activation": "cos"}, "Expected 'projection' beside"),
     ],
@@ -383,3 +392,94 @@ def test_analytic_adds_up_what_strengths_cost(make_graph):
 def test_analytic_refuses_bad_settings(settings, message):
     with pytest.raises(InputError, match=message):
         make_method("analytic", settings)
+
+
+@pytest.mark.parametrize(
+    ("words", "value"), [("on", True), ("off", False), (True, True), (False, False)]
+)
+def test_analytic_takes_words_and_booleans_for_mean_field(words, value):
+    assert make_method("analytic", {"mean_field": words}).config.mean_field is value
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("share=0.7", "teleport=0.3"),
+        ("share=0", "teleport=1"),
+        ("share=auto,beliefs='off'", "mean_field=off"),
+        ("beliefs=off", "mean_field=false"),
+        ("beliefs='on'", "mean_field=true"),
+    ],
+)
+def test_analytic_takes_the_names_of_0_1_0_for_one_more_release(old, new):
+    graph = Variant.parse_dataset("cora")
+    with pytest.warns(DeprecationWarning, match=r"deprecated; set '(teleport|mean_field)' instead"):
+        before = resolve(graph, Variant.parse(f"analytic:{old}"), 0)
+    after = resolve(graph, Variant.parse(f"analytic:{new}"), 0)
+    assert before.settings == after.settings
+    assert not {"share", "beliefs"} & after.settings.keys()
+    assert before.hash == after.hash
+
+
+def test_analytic_settings_of_0_1_0_are_read_under_new_names_with_the_same_hash():
+    graph = Variant.parse_dataset("cora")
+    config = resolve(graph, Variant.parse("analytic:teleport=0.3,mean_field=off"), 0)
+    assert config.settings["mean_field"] is False
+    new, old = "teleport: 0.3\n  mean_field: false", "share: 0.7\n  beliefs: 'off'"
+    text = config.to_yaml().replace(new, old)
+    assert text != config.to_yaml()
+    with pytest.warns(DeprecationWarning, match="'share'"):
+        read = RunConfig.from_yaml(text, "config.yaml")
+    assert read.settings == config.settings
+    assert (read.hash, read.variant_hash) == (config.hash, config.variant_hash)
+    assert RunConfig.from_yaml(config.to_yaml(), "config.yaml") == config
+
+
+STATE = Path(__file__).parents[1] / "data/v0.1.0/states/analytic/generations/00000001"
+
+
+def recorded_state() -> dict[str, Any]:
+    return unpack((STATE / "learner.safetensors").read_bytes())["method"]
+
+
+def test_analytic_restores_what_0_1_0_wrote():
+    method, state = make_method("analytic"), recorded_state()
+    method.load_state_dict(state)
+    old, new = state["reader"], method.state_dict()
+    assert list(new["losses"]["teleport"].values()) == list(old["shares"].values())
+    assert [round(1 - float(share), 12) for share in old["shares"]] == list(TELEPORTS)
+    assert [float(value) for value in new["losses"]["teleport"]] == list(TELEPORTS)
+    assert new["losses"]["strength"] == state["strengths"]
+    assert new["losses"]["unary_temperature"] == old["features_at"]
+    assert (method.selection.teleport, method.selection.mean_field) == (0.8, True)
+    rows = method.moments.memory_bytes() + 8 * 6
+    assert method.memory_bytes() == rows + 8 * (8 + 8 + 2 + 2 * 30 + 5 + 1 + 1)
+    config = read_config(json.loads((STATE / "config.json").read_text()))
+    again = make_method("analytic", config.settings)
+    assert not {"share", "beliefs"} & config.settings.keys()
+    again.load_state_dict(new)
+    assert again.selection.report() == method.selection.report()
+
+
+@pytest.mark.parametrize(
+    ("settings", "changed"),
+    [
+        ({"projection": 10**8}, {}),
+        ({"projection": 7}, {}),
+        ({"combine": "concatenate"}, {"hops": "0+1+2+3"}),  # six columns are not four blocks
+        ({}, {"hops": None}),
+        ({}, {"mean_row": torch.zeros(7, dtype=torch.float64)}),
+        ({"precision": "single"}, {}),
+        ({}, {"num_seen": -1}),
+    ],
+    ids=str,
+)
+def test_analytic_refuses_a_state_of_other_settings(settings, changed):
+    method = make_method("analytic", settings)
+    with pytest.raises(ValueError, match=r"other|different|negative"):
+        method.load_state_dict({**recorded_state(), **changed})
+
+
+def test_analytic_refuses_a_projection_that_cannot_fit(make_graph):
+    with pytest.raises(InputError, match=r"Expected 'projection' to fit into .* GB of memory"):
+        learn(TaskStream(make_graph(60, 6), Protocol()), projection=10**12)

@@ -40,7 +40,6 @@ def begun(stream: TaskStream, **settings):
     """The method at the start of task 1, with a planted buffer and a random network."""
     method = make_method("continual-gnn", {"buffer_size": 10, **settings})
     method.buffer.picks = {0: KEPT[:3], 1: KEPT[3:]}
-    method.num_seen = stream.tasks[0].num_nodes
     ctx = context(stream, 1, old_model(stream))
     method.begin_task(ctx)
     ctx.model.eval()
@@ -247,7 +246,7 @@ def test_nothing_but_the_buffer_is_kept_after_a_task(make_graph):
             method = learner.method
             assert method.memory_bytes() == method.buffer.memory_bytes()
             assert (method.importance, method.anchor, method.weight) == ({}, {}, None)
-            assert method.state_dict()["num_seen"] == stream.tasks[event.task].num_nodes
+            assert learner.num_seen == stream.tasks[event.task].num_nodes
             assert ("detection" in event.report) == (event.task > 0)
 
 

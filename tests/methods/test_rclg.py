@@ -52,8 +52,10 @@ KEPT = {0: torch.tensor([0, 2, 5]), 1: torch.tensor([7])}
 def planted(method: Method) -> None:
     """Keeps four nodes: two stored when one class existed, two when there were two."""
     method.buffer.picks = KEPT
-    method.logits = torch.tensor([[1.0, 99.0], [-2.0, 99.0], [0.5, 0.25], [3.0, -1.0]])
-    method.widths = torch.tensor([1, 1, 2, 2])
+    method.buffer.rows["logits"] = torch.tensor(
+        [[1.0, 99.0], [-2.0, 99.0], [0.5, 0.25], [3.0, -1.0]]
+    )
+    method.buffer.rows["widths"] = torch.tensor([1, 1, 2, 2])
 
 
 @pytest.mark.parametrize(("logit_weight", "label_weight"), [(0.5, 0.5), (2.0, 0.0), (0.0, 0.3)])
@@ -198,20 +200,20 @@ def test_rclg_stores_logits_of_the_time_a_node_was_kept(make_graph):
     stream = stream_of(make_graph)
     learner, _ = after_tasks(stream, 1)
     method = learner.method
-    first = dict(zip(method.buffer.nodes.tolist(), method.logits, strict=True))
+    first = dict(zip(method.buffer.nodes.tolist(), method.buffer.rows["logits"], strict=True))
     shown = method.predict_logits(learner.context)
-    torch.testing.assert_close(method.logits, shown[method.buffer.nodes])
-    assert method.widths.tolist() == [2] * len(method.buffer)
+    torch.testing.assert_close(method.buffer.rows["logits"], shown[method.buffer.nodes])
+    assert method.buffer.rows["widths"].tolist() == [2] * len(method.buffer)
     for event in train(learner, stream, MODEL, TRAINING, seed=0):
         if isinstance(event, TaskDone):
             break
     shown = method.predict_logits(learner.context)
-    assert method.logits.shape == (len(method.buffer), 4)
+    assert method.buffer.rows["logits"].shape == (len(method.buffer), 4)
     for node, label, row, width in zip(
         method.buffer.nodes.tolist(),
         method.buffer.labels.tolist(),
-        method.logits,
-        method.widths.tolist(),
+        method.buffer.rows["logits"],
+        method.buffer.rows["widths"].tolist(),
         strict=True,
     ):
         assert width == (2 if label < 2 else 4)

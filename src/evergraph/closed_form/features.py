@@ -1,4 +1,4 @@
-r"""The rows that a closed-form learner reads: features smoothed over the graph, of length one.
+r"""Feature rows of a closed-form learner: features propagated over the graph, of length one.
 
 Row ``i`` is the mean or the concatenation, over the chosen hops ``k``, of row ``i`` of
 :math:`S^k X` divided by its length. Columns are computed in blocks: nothing of the size of nodes
@@ -7,18 +7,19 @@ Row ``i`` is the mean or the concatenation, over the chosen hops ``k``, of row `
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
-from evergraph.closed_form.smoothing import Smoothing, smoothing
 from evergraph.errors import InputError
-from evergraph.kernels.ops import project
+from evergraph.files import physical_memory
+from evergraph.kernels.ops import SparseMatrix, project
 from evergraph.rng import make_generator
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.graph import Features, row_lengths, take_columns
@@ -29,17 +30,17 @@ BLOCK = 1 << 25
 
 
 class FeatureConfig(Config):
-    """Which rows are read.
+    """Which feature rows are used.
 
     Attributes:
-        hops: Powers of the smoothing matrix that are used, joined by ``+``; ``0`` is X itself.
+        hops: Powers of the propagation matrix, joined by ``+``; ``0`` is X itself.
         combine: Whether hops are put side by side (``concatenate``) or added up (``sum``).
-        scaling: ``unit`` scales a node's features to length one before they are smoothed, so that
-            neighbours are heard alike whatever their features add up to; ``none`` does not.
+        scaling: ``unit`` scales a node's features to length one before they are propagated, so
+            that all neighbours weigh the same whatever their features add up to.
         normalisation: ``symmetric`` divides an edge by the root of both degrees, ``mean`` by
-            the degree of the node that reads.
+            the degree of the node that receives.
         self_loops: Whether a node is among its own neighbours.
-        projection: Random columns that the features are projected on first; None reads them as
+        projection: Random columns that the features are projected on first; None takes them as
             they are. They are drawn from the seed whenever needed and never kept.
         activation: What projected columns go through; ``relu`` and ``cos`` give random
             non-linear features.
@@ -74,6 +75,16 @@ class FeatureConfig(Config):
         """The hops as numbers, ascending."""
         return [int(part) for part in self.hops.split("+")]
 
+    def check_memory(self, num_features: int, num_rows: int) -> None:
+        """Refuses a projection if its directions and the moments of its rows cannot fit."""
+        columns, there = self.projection or 0, physical_memory()
+        needed = columns * (4 * num_features + 8 * min(num_rows, columns))
+        if needed > there:
+            raise InputError(
+                f"Expected 'projection' to fit into {there / 1e9:.1f} GB of memory (got {columns} "
+                f"columns, which take {needed / 1e9:.1f} GB); choose fewer."
+            )
+
 
 def readable_hops(value: object) -> str:
     """Returns hops joined by ``+`` in ascending order, or refuses them."""
@@ -86,65 +97,45 @@ def readable_hops(value: object) -> str:
     return "+".join(str(hop) for hop in sorted(map(int, parts)))
 
 
-class RowSource(Protocol):
-    """Rows of all nodes of a graph."""
-
-    def rows(self, nodes: Tensor) -> Tensor:
-        """Returns the rows of some nodes, ``[m, d]`` in double precision."""
-        ...
-
-    def times(self, weights: Tensor) -> Tensor:
-        """Multiplies the rows of all nodes by ``weights`` ``[d, k]``."""
-        ...
-
-    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yields columns of the rows of all nodes, ``[n, b]``, with their place; each once."""
-        ...
-
-
 @dataclass(frozen=True)
-class HeldRows:
-    """Rows of length one that are held as a whole: those of a network's embeddings."""
+class PropagationMatrix:
+    """A weighted graph as a matrix; the diagonal is apart, so that no looped graph is built."""
 
-    unit: Tensor  # [n, d]
+    matrix: SparseMatrix
+    diagonal: Tensor | None = None  # [n]
 
-    @classmethod
-    def of(cls, h: Tensor) -> HeldRows:
-        """Scales every row of ``h`` to length one; rows of zeros stay."""
-        lengths = h.double().norm(dim=1, keepdim=True)
-        return cls(h.double() / torch.where(lengths > 0, lengths, 1))
+    def times(self, rows: Tensor) -> Tensor:
+        """Multiplies ``[n, b]`` from the left, without gradient."""
+        out = self.matrix.times(rows.contiguous())
+        return out if self.diagonal is None else out.addcmul_(self.diagonal[:, None], rows)
 
-    def rows(self, nodes: Tensor) -> Tensor:
-        """Returns the rows of some nodes, ``[m, d]`` in double precision."""
-        return self.unit[nodes]
 
-    def times(self, weights: Tensor) -> Tensor:
-        """Multiplies the rows of all nodes by ``weights`` ``[d, k]``."""
-        return self.unit @ weights
+def propagation_matrix(
+    graph: Adjacency, normalisation: Literal["symmetric", "mean"], self_loops: bool
+) -> PropagationMatrix:
+    r"""Returns :math:`D^{-1/2} \tilde A D^{-1/2}` or :math:`D^{-1} \tilde A` (``mean``).
 
+    :math:`\tilde A` is the graph, with every node its own neighbour if ``self_loops``, and
+    :math:`D` its degrees. Without any neighbour a row is zero.
+    """
+    degree = (graph.degree + int(self_loops)).double().clamp(min=1)
+    if normalisation == "symmetric":
+        root = degree.rsqrt().float()
+        values = root[graph.dst] * root[graph.src]
+    else:
+        values = degree.reciprocal().float()[graph.dst]
+    diagonal = degree.reciprocal().float() if self_loops else None
+    return PropagationMatrix(SparseMatrix(graph.pattern, values), diagonal)
+
+
+class Rows(ABC):
+    """One row per node of a graph, ``[n, width]``; computed block by block of columns."""
+
+    width: int
+
+    @abstractmethod
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yields all columns at once."""
-        yield slice(0, self.unit.shape[1]), self.unit
-
-
-@dataclass
-class SmoothedFeatures:
-    """The rows of all nodes of a graph, computed when they are asked for."""
-
-    features: Features
-    graph: Adjacency
-    config: FeatureConfig
-    seed: int
-
-    @property
-    def width(self) -> int:
-        """Counts the columns of a row."""
-        return self.columns * (1 if self.config.combine == "sum" else len(self.config.powers))
-
-    @property
-    def columns(self) -> int:
-        """Counts the columns of one hop."""
-        return self.config.projection or self.features.shape[1]
+        """Yields columns of all nodes, ``[n, b]``, with their place; each once."""
 
     def rows(self, nodes: Tensor) -> Tensor:
         """Returns the rows of some nodes, ``[m, width]`` in double precision."""
@@ -153,12 +144,53 @@ class SmoothedFeatures:
             out[:, place] = block[nodes].double()
         return out
 
+    def times(self, weights: Tensor) -> Tensor:
+        """Multiplies the rows of all nodes by ``weights`` ``[width, k]``."""
+        products = (block.double() @ weights[place] for place, block in self.blocks())
+        out = next(products)
+        for product in products:
+            out += product
+        return out
+
+    def mean(self, count: int) -> Tensor:
+        """Averages the rows of the first ``count`` nodes, ``[width]`` in double precision."""
+        parts = {
+            place.start: block[:count].mean(dim=0, dtype=torch.float64)
+            for place, block in self.blocks()
+        }
+        return torch.cat([parts[start] for start in sorted(parts)])
+
+
+class EmbeddingRows(Rows):
+    """A network's embeddings ``[n, d]`` as rows of length one; rows of zeros stay."""
+
+    def __init__(self, h: Tensor) -> None:
+        lengths = h.double().norm(dim=1, keepdim=True)
+        self.unit = h.double() / torch.where(lengths > 0, lengths, 1)
+        self.width = h.shape[1]
+
+    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yields all columns at once."""
+        yield slice(0, self.width), self.unit
+
+
+class PropagatedFeatures(Rows):
+    """Features propagated over a graph, computed when they are needed."""
+
+    def __init__(
+        self, features: Features, graph: Adjacency, config: FeatureConfig, seed: int
+    ) -> None:
+        self.features, self.graph, self.config, self.seed = features, graph, config, seed
+        self.columns = config.projection or features.shape[1]  # of one hop
+        self.width = self.columns * (1 if config.combine == "sum" else len(config.powers))
+        self._step = max(1, BLOCK // max(graph.num_nodes, 1))  # columns of a block
+
     def rows_by_hops(self, nodes: Tensor, choices: Sequence[str]) -> Iterator[Tensor]:
-        """Yields the rows of some nodes as each choice of hops makes them; smooths once."""
+        """Yields the rows of some nodes as each choice of hops makes them; propagates once."""
         powers = sorted({int(part) for choice in choices for part in choice.split("+")})
         hops = "+".join(map(str, powers))
         wide = self.config.model_copy(update={"hops": hops, "combine": "concatenate"})
-        side_by_side = SmoothedFeatures(self.features, self.graph, wide, self.seed).rows(nodes)
+        side_by_side = PropagatedFeatures(self.features, self.graph, wide, self.seed).rows(nodes)
         blocks = torch.split(side_by_side.mul_(len(powers) ** 0.5), self.columns, dim=1)
         for choice in choices:
             mine = [blocks[powers.index(int(part))] for part in choice.split("+")]
@@ -167,22 +199,12 @@ class SmoothedFeatures:
             else:
                 yield torch.cat(mine, dim=1) / len(mine) ** 0.5
 
-    def times(self, weights: Tensor) -> Tensor:
-        """Multiplies the rows of all nodes by ``weights`` ``[width, k]``."""
-        out = weights.new_zeros(self.graph.num_nodes, weights.shape[1])
-        for place, block in self.blocks():
-            out += block.double() @ weights[place]
-        return out
-
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """Yields finished columns of all nodes, ``[n, b]``, with their place in a row.
 
-        A single block is held, for it is asked for again and again; no caller may change it.
+        A single block is held, for it is needed again and again; no caller may change it.
         """
-        if self._step < self.width:
-            yield from self._finished()
-        else:
-            yield from self._held
+        yield from self._finished() if self._step < self.width else self._held
 
     @cached_property
     def _held(self) -> list[tuple[slice, Tensor]]:
@@ -190,8 +212,8 @@ class SmoothedFeatures:
 
     def _finished(self) -> Iterator[tuple[slice, Tensor]]:
         last = len(self.config.powers) - 1
-        added: list[Tensor] = []  # the hops so far of the columns at hand, when they are added up
-        for index, start, block in self._smoothed():
+        added: list[Tensor] = []  # the hops so far of the present columns, when they are added up
+        for index, start, block in self._propagated():
             unit = self._activate(block * self._scales[index][:, None], start)
             if self.config.combine == "concatenate":
                 first = index * self.columns + start
@@ -206,7 +228,7 @@ class SmoothedFeatures:
         """What every hop's rows are multiplied by to have length one, ``[hops, n]``."""
         n, hops = self.graph.num_nodes, len(self.config.powers)
         squares = torch.zeros(hops, n, dtype=torch.float64, device=self.graph.device)
-        for index, _, block in self._smoothed():
+        for index, _, block in self._propagated():
             squares[index] += block.double().square().sum(dim=1)
         return torch.where(squares > 0, squares, torch.inf).rsqrt().float()
 
@@ -222,14 +244,14 @@ class SmoothedFeatures:
         hops = len(self.config.powers)
         return block / (hops if self.config.combine == "sum" else hops**0.5)
 
-    def _smoothed(self) -> Iterator[tuple[int, int, Tensor]]:
+    def _propagated(self) -> Iterator[tuple[int, int, Tensor]]:
         """Yields columns of S^k X, ``[n, b]``, with the place of k and of the first column."""
         powers = self.config.powers
         for start, columns in self._columns():
             block = columns
             for power in range(powers[-1] + 1):
                 if power:
-                    block = self._operator.times(block)
+                    block = self._matrix.times(block)
                 if power in powers:
                     yield powers.index(power), start, block
 
@@ -244,11 +266,6 @@ class SmoothedFeatures:
                     block = project(self.features, self._directions[:, start:stop])
             yield start, block if self.config.scaling == "none" else block / self._lengths[:, None]
 
-    @property
-    def _step(self) -> int:
-        """Counts the columns of a block."""
-        return max(1, BLOCK // max(self.graph.num_nodes, 1))
-
     @cached_property
     def _lengths(self) -> Tensor:
         """The lengths of all nodes' features, one for those of zeros, ``[n]``."""
@@ -256,8 +273,8 @@ class SmoothedFeatures:
         return torch.where(lengths > 0, lengths, 1)
 
     @cached_property
-    def _operator(self) -> Smoothing:
-        return smoothing(self.graph, self.config.normalisation, self.config.self_loops)
+    def _matrix(self) -> PropagationMatrix:
+        return propagation_matrix(self.graph, self.config.normalisation, self.config.self_loops)
 
     @cached_property
     def _directions(self) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -58,11 +58,7 @@ class ClassMoments:
 
     def to(self, dtype: torch.dtype) -> ClassMoments:
         """Rounds to another precision."""
-        return ClassMoments(self.count, self.mean.to(dtype), self.factor.to(dtype), self.rest)
-
-    def moved(self, shift: Tensor) -> ClassMoments:
-        """Moves all rows by the same amount, ``[d]``."""
-        return ClassMoments(self.count, self.mean + shift, self.factor, self.rest)
+        return replace(self, mean=self.mean.to(dtype), factor=self.factor.to(dtype))
 
     def memory_bytes(self) -> int:
         """Counts the bytes of the mean, the factor and two numbers."""
@@ -82,6 +78,11 @@ class Moments:
         self.dtype = dtype
         self.classes: dict[int, ClassMoments] = {}
 
+    @property
+    def width(self) -> int | None:
+        """Counts the columns of the rows; None before the first."""
+        return next((part.mean.numel() for part in self.classes.values()), None)
+
     def update(self, rows: Tensor, labels: Tensor) -> None:
         """Takes in labelled rows, ``[m, d]`` and ``[m]``; a class may come any number of times."""
         for label in torch.unique(labels).tolist():
@@ -92,9 +93,10 @@ class Moments:
         self.classes = dict(sorted(self.classes.items()))
 
     def shift(self, label: int, amount: Tensor) -> None:
-        """Moves a class by ``amount``, ``[d]``."""
-        moved = self.classes[label].to(torch.float64).moved(amount.double())
-        self.classes[label] = moved.to(self.dtype)
+        """Moves all rows of a class by the same ``amount``, ``[d]``; its scatter stays."""
+        part = self.classes[label]
+        moved = (part.mean.double() + amount.double()).to(self.dtype)
+        self.classes[label] = replace(part, mean=moved)
 
     def memory_bytes(self) -> int:
         """Counts the bytes kept."""
@@ -107,18 +109,17 @@ class Moments:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores what :meth:`state_dict` returned, refusing parts that do not fit each other."""
         self.classes = {int(label): ClassMoments(**moments) for label, moments in state.items()}
-        width = {part.mean.shape for part in self.classes.values()}
+        widths = {part.mean.shape for part in self.classes.values()}
         whole = all(
             type(part.count) is int
             and part.count > 0
             and math.isfinite(part.rest)
-            and part.mean.is_floating_point()
-            and part.factor.dtype == part.mean.dtype
+            and part.mean.dtype == part.factor.dtype == self.dtype
             and part.factor.ndim == 2
             and part.factor.shape[1:] == part.mean.shape
             for part in self.classes.values()
         )
-        if len(width) > 1 or not whole:
+        if len(widths) > 1 or not whole:
             raise ValueError("moments of different rows")
 
 

@@ -94,5 +94,6 @@ def make_config(given: Mapping[str, Any]) -> EstimatorConfig:
 def read_config(content: Mapping[str, Any]) -> EstimatorConfig:
     """Checks a state's settings; wrong ones raise :class:`InputError`."""
     config = parse(EstimatorConfig, content)
-    parse(method_class(config.parameters.method).Config, config.settings)
-    return config
+    settings = parse(method_class(config.parameters.method).Config, config.settings)
+    kept = settings.model_dump(mode="json", exclude_unset=True)  # under today's names
+    return config.model_copy(update={"settings": kept})

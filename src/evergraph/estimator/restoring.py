@@ -68,11 +68,10 @@ def _restore_learner(
     restore_learner(learner, content, config.model, "cpu")
     if learner.next_task < 0 or (learner.next_task > 0 and num_classes == 0):
         raise ValueError("a learner of no class")
-    everyone = torch.arange(num_nodes)
-    learner.method.renumber(everyone)  # refuses nodes that are not there
     learner.method.memory_bytes()  # looks at everything that is kept
     buffer = learner.method.buffer
     if buffer is not None and len(buffer):
+        buffer.renumber(torch.arange(num_nodes))  # refuses nodes that are not there
         _check_labels(buffer.labels, num_classes)
     if learner.model is not None and learner.model.head.num_classes != num_classes:
         raise ValueError("a network of other classes")

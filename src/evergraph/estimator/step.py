@@ -118,8 +118,9 @@ def _change_graph(state: State, change: Change) -> State:
     if change.removed:
         graph, new_rows = graph.without_nodes(graph.find(change.removed, "ids"))
         if method.buffer is not None:
-            method.trim(new_rows[method.buffer.nodes.cpu()] >= 0)
-        method.renumber(new_rows)
+            method.buffer.trim(new_rows[method.buffer.nodes.cpu()] >= 0)
+            method.buffer.renumber(new_rows)
+        state.learner.num_seen = int((new_rows[: state.learner.num_seen] >= 0).sum())
         edits, evaluator = edits.renumbered(new_rows), evaluator.renumbered(new_rows)
         nodes = new_rows[granted.nodes]
         granted = LabelledNodes(nodes, granted.labels).take(nodes >= 0)
@@ -161,7 +162,7 @@ def _drop_contradicted(learner: Learner, given: LabelledNodes) -> None:
     kept = LabelledNodes(buffer.nodes.cpu(), buffer.labels.cpu())
     at = torch.searchsorted(given.nodes, kept.nodes).clamp(max=given.nodes.numel() - 1)
     named = given.nodes[at] == kept.nodes
-    learner.method.trim(~(named & (given.labels[at] != kept.labels)))
+    buffer.trim(~(named & (given.labels[at] != kept.labels)))
 
 
 def _learn(
@@ -192,6 +193,7 @@ def _learn(
         train_labels=trained.labels,
         num_classes=len(state.classes),
         new_classes=tuple(range(num_old_classes, len(state.classes))),
+        num_old=learner.num_seen,
         grants=grants,
     ).to(device)
     sizes = (graph.num_nodes, graph.adjacency.num_edges)

@@ -98,10 +98,10 @@ def check_restored(
             weight = learner.model.state_dict()["encoder.layers.0.weight"]
             fits &= learner.model.head.num_classes == classes
             fits &= weight.shape[0] == stream.features.shape[1]
-        if records:  # moving nothing finds nodes that are not there
-            learner.method.renumber(torch.arange(stream.tasks[len(records) - 1].num_nodes))
-            buffer = learner.method.buffer
-            fits &= buffer is None or all(0 <= label < classes for label in buffer.picks)
+        buffer = learner.method.buffer
+        if records and buffer is not None:  # moving nothing finds nodes that are not there
+            buffer.renumber(torch.arange(stream.tasks[len(records) - 1].num_nodes))
+            fits &= all(0 <= label < classes for label in buffer.picks)
     except Exception:  # what a method makes of a damaged state is anything
         fits = False
     if not fits:

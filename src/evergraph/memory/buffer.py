@@ -26,11 +26,18 @@ class ReplayBuffer:
 
     Args:
         size: |B|, the most nodes it ever holds.
+
+    Attributes:
+        rows: What a method keeps of each of :attr:`nodes`, ``[b, ...]`` by name.
+        neighbours: Nodes that a method keeps beside each of them, ``[b, k]`` by name. Both
+            follow the nodes that leave or move, and are the method's to renew after a selection.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.picks = {}
+        self.rows: dict[str, Tensor] = {}
+        self.neighbours: dict[str, Tensor] = {}
         self.train_counts: dict[int, int] = {}
 
     @property
@@ -76,26 +83,40 @@ class ReplayBuffer:
             label: nodes[part.to(nodes.device)]
             for (label, nodes), part in zip(self.picks.items(), parts, strict=True)
         }
+        for kept in (self.rows, self.neighbours):
+            kept |= {name: value[stay.to(value.device)] for name, value in kept.items()}
 
     def renumber(self, new_rows: Tensor) -> None:
-        """Follows nodes to new rows, ``[n]``; none of the kept ones may be gone."""
+        """Follows nodes to new rows, ``[n]``; none of the kept ones may be gone.
+
+        Where a neighbour is gone the node itself takes its place, which joins nothing.
+        """
         self.picks = {label: moved(nodes, new_rows) for label, nodes in self.picks.items()}
+        for name, near in self.neighbours.items():
+            self.neighbours[name] = moved(near, new_rows, self.nodes[:, None].to(near.device))
 
     def memory_bytes(self) -> int:
-        """Counts the bytes of the ids and labels kept."""
-        return self.nodes.nbytes + self.labels.nbytes
+        """Counts the bytes of ids, labels and all that is kept beside them."""
+        beside = (*self.rows.values(), *self.neighbours.values())
+        return self.nodes.nbytes + self.labels.nbytes + sum(value.nbytes for value in beside)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns what :meth:`load_state_dict` needs: tensors and plain numbers."""
         return {
             "picks": {str(label): nodes for label, nodes in self.picks.items()},
             "train_counts": {str(label): count for label, count in self.train_counts.items()},
+            "rows": dict(self.rows),
+            "neighbours": dict(self.neighbours),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores what :meth:`state_dict` returned."""
         self.picks = {int(label): nodes for label, nodes in state["picks"].items()}
         self.train_counts = {int(key): int(count) for key, count in state["train_counts"].items()}
+        self.rows = dict(state.get("rows", {}))  # 0.1.0 kept none here
+        self.neighbours = dict(state.get("neighbours", {}))
+        if any(len(value) != len(self) for value in (self.rows | self.neighbours).values()):
+            raise ValueError("rows of other nodes")
 
 
 def moved(nodes: Tensor, new_rows: Tensor, gone: Tensor | None = None) -> Tensor:

@@ -22,6 +22,11 @@ NEEDS = frozenset({"old_labels", "validation", "attention", "double_backward", "
 class MethodConfig(Config):
     """Base of a method's settings."""
 
+    @classmethod
+    def hashed_as(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns settings by the names and values that identify a run for good."""
+        return dict(settings)
+
 
 @dataclass(frozen=True)
 class Descent:
@@ -110,24 +115,3 @@ class Method(ABC, Generic[ConfigT]):
         """Restores what :meth:`state_dict` returned."""
         if self.buffer is not None:
             self.buffer.load_state_dict(state["buffer"])
-
-    # What follows is asked for when nodes leave a growing graph; it rarely needs another answer.
-
-    def trim(self, stay: Tensor) -> None:
-        """Lets go of some kept nodes: those that were removed, or whose label changed.
-
-        Args:
-            stay: Which of the buffer's nodes stay, in the order of ``buffer.nodes``, ``[b]``.
-        """
-        if self.buffer is not None:
-            self.buffer.trim(stay)
-
-    def renumber(self, new_rows: Tensor) -> None:
-        """Follows nodes to new rows after others were removed.
-
-        Args:
-            new_rows: The new row of every old one, ``[n]``; −1 for those that are gone, of
-                which :meth:`trim` has left none in the buffer.
-        """
-        if self.buffer is not None:
-            self.buffer.renumber(new_rows)

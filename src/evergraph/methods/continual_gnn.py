@@ -24,8 +24,7 @@ nodes, ties go to the lowest id, the count is rounded; the memory loss is over t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -71,7 +70,6 @@ class ContinualGNN(BufferBase[ContinualGNNConfig]):
 
     def __init__(self, config: ContinualGNNConfig) -> None:
         super().__init__(config)
-        self.num_seen = 0  # nodes of the previous tasks
         self.detected: Tensor | None = None  # of this task, ascending
         self.num_reached = 0
         self.weight: Tensor | None = None  # of each kept node in this task's loss
@@ -118,13 +116,13 @@ class ContinualGNN(BufferBase[ContinualGNNConfig]):
             replayed = int(torch.isin(self.buffer.nodes, self.detected).sum())
             counts = {"reached": self.num_reached, "detected": self.detected.numel()}
             ctx.report["detection"] = counts | {"detected_in_buffer": replayed}
-        self.num_seen = ctx.view.num_nodes
         self.weight, self.importance, self.anchor = None, {}, {}
 
     def _detect(self, ctx: TaskContext) -> None:
         """Finds the old nodes that the new ones change, and weighs the buffer by them."""
-        change = logit_change(ctx, self.num_seen)
-        diffused = diffuse(change, ctx.adjacency, self.config.diffusion_steps)[: self.num_seen]
+        num_old = ctx.view.num_old
+        change = logit_change(ctx, num_old)
+        diffused = diffuse(change, ctx.adjacency, self.config.diffusion_steps)[:num_old]
         self.num_reached = int((diffused > 0).sum())
         self.detected = detect(diffused, self.config.detected_share)
         self.weight = 1.0 + torch.isin(self.buffer.nodes, self.detected).float()
@@ -143,20 +141,6 @@ class ContinualGNN(BufferBase[ContinualGNNConfig]):
             for name, gradient in zip(parameters, gradients, strict=True):
                 total[name] += gradient
         return {name: gradient.square() for name, gradient in total.items()}
-
-    def renumber(self, new_rows: Tensor) -> None:
-        """Follows kept nodes; counts those that are left of the ones seen."""
-        super().renumber(new_rows)
-        self.num_seen = int((new_rows[: self.num_seen] >= 0).sum())
-
-    def state_dict(self) -> dict[str, Any]:
-        """Adds the number of nodes seen to the buffer's state."""
-        return super().state_dict() | {"num_seen": self.num_seen}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores what :meth:`state_dict` returned."""
-        super().load_state_dict(state)
-        self.num_seen = int(state["num_seen"])
 
 
 def logit_change(ctx: TaskContext, num_old: int) -> Tensor:

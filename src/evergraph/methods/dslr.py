@@ -8,14 +8,13 @@ coverage, and each kept node is given candidates for its next refinement.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from evergraph.events import Epoch
-from evergraph.memory.buffer import moved
 from evergraph.methods.base import Descent, SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import REPLAY_SEARCH, ReplayBase, ReplayConfig
@@ -57,9 +56,12 @@ class DSLR(ReplayBase[DSLRConfig]):
 
     def __init__(self, config: DSLRConfig) -> None:
         super().__init__(config)
-        self.candidates: Tensor | None = None  # [b, K], rows aligned with the buffer's nodes
-        self.same_class: dict[int, Tensor] = {}  # class → [e, N], only for 'homophily'
         self.refinement: Refinement | None = None
+
+    @property
+    def candidates(self) -> Tensor | None:
+        """The K nearest nodes of each kept node when it was last chosen, ``[b, K]``."""
+        return self.buffer.neighbours.get("candidates")
 
     def fit_task(self, ctx: TaskContext) -> Iterator[Epoch | Descent]:
         """Algorithm 1, lines 1 to 11: structure first, then node classification."""
@@ -75,15 +77,17 @@ class DSLR(ReplayBase[DSLRConfig]):
 
     def end_task(self, ctx: TaskContext) -> None:
         """Algorithm 1, lines 12 to 18: buffer selection, then candidates."""
+        before = self.buffer.nodes
         super().end_task(ctx)
         if ctx.final:
             return
         with ctx.stage("candidates"):
             h = ctx.embed()
             if self.config.structure == "learned" and self.config.candidates == "nearest":
-                self.candidates = nearest_nodes(h, self.buffer.nodes, self.config.num_candidates)
+                nearest = nearest_nodes(h, self.buffer.nodes, self.config.num_candidates)
+                self.buffer.neighbours["candidates"] = nearest
             elif self.config.structure == "homophily":
-                self._remember_same_class(ctx, h)
+                self._remember_same_class(ctx, h, before)
 
     def _learn_structure(self, ctx: TaskContext) -> Iterator[Epoch]:
         """Trains the link predictor and refines the graph (Eq. 5 to 10)."""
@@ -126,72 +130,28 @@ class DSLR(ReplayBase[DSLRConfig]):
         count = round(self.config.sl_ratio * size)
         return torch.sort(order[:count]).values.to(ctx.device)
 
-    def _remember_same_class(self, ctx: TaskContext, h: Tensor) -> None:
+    def _remember_same_class(self, ctx: TaskContext, h: Tensor, before: Tensor) -> None:
         """Finds same-class training nodes while their labels may be read (ablation row 5)."""
-        for label in torch.unique(ctx.view.train_labels).tolist():
+        known = self.buffer.neighbours.get("same class")
+        # A node that has no such neighbour stands for itself, which joins nothing.
+        near = self.buffer.nodes[:, None].repeat(1, self.config.num_neighbors)
+        for label in torch.unique(self.buffer.labels).tolist():
+            rows = self.buffer.labels == label
             among = ctx.view.train_nodes[ctx.view.train_labels == label]
-            picks = self.buffer.picks[label]
-            self.same_class[label] = nearest_nodes(h, picks, self.config.num_neighbors, among)
-        self.same_class = {
-            label: self.same_class[label][: picks.numel()]
-            for label, picks in self.buffer.picks.items()
-        }
+            if among.numel():
+                found = nearest_nodes(h, near[rows, 0], self.config.num_neighbors, among)
+                near[rows, : found.shape[1]] = found
+            elif known is not None:
+                near[rows] = known[torch.isin(before, near[rows, 0])]
+        self.buffer.neighbours["same class"] = near
 
     def _connect_same_class(self, ctx: TaskContext) -> None:
         """Adds the remembered same-class neighbours; deletes nothing (ablation row 5)."""
-        pairs = [
-            torch.stack(
-                [self.buffer.picks[label][:, None].expand_as(near).flatten(), near.flatten()]
-            )
-            for label, near in self.same_class.items()
-        ]
-        added = unique_pairs(torch.cat(pairs, dim=1))
+        near = self.buffer.neighbours["same class"]
+        owners = self.buffer.nodes[:, None].expand_as(near)
+        pairs = torch.stack([owners.flatten(), near.flatten()])
+        added = unique_pairs(pairs)
         known = ctx.view.adjacency.has_edges(added[0], added[1])
         added = added[:, ~known & (added[0] != added[1])]
         self.refinement = Refinement(added, added[:, :0], len(self.buffer))
         ctx.adjacency = ctx.view.adjacency.edit(add=added, remove=added[:, :0])
-
-    def memory_bytes(self) -> int:
-        """Counts the buffer, its candidates and the remembered neighbours."""
-        kept = [self.candidates] if self.candidates is not None else []
-        kept += list(self.same_class.values())
-        return super().memory_bytes() + sum(t.numel() * t.element_size() for t in kept)
-
-    def trim(self, stay: Tensor) -> None:
-        """Lets go of nodes with their candidates and remembered neighbours."""
-        parts = torch.split(stay, [nodes.numel() for nodes in self.buffer.picks.values()])
-        by_label = dict(zip(self.buffer.picks, parts, strict=True))
-        super().trim(stay)
-        if self.candidates is not None:
-            self.candidates = self.candidates[stay.to(self.candidates.device)]
-        self.same_class = {
-            label: near[by_label[label].to(near.device)] for label, near in self.same_class.items()
-        }
-
-    def renumber(self, new_rows: Tensor) -> None:
-        """Follows nodes; where a neighbour is gone stands the node itself, which joins nothing."""
-        super().renumber(new_rows)
-        if self.candidates is not None:
-            owners = self.buffer.nodes[:, None].to(self.candidates.device)
-            self.candidates = moved(self.candidates, new_rows, owners)
-        self.same_class = {
-            label: moved(near, new_rows, self.buffer.picks[label][:, None].to(near.device))
-            for label, near in self.same_class.items()
-        }
-
-    def state_dict(self) -> dict[str, Any]:
-        """Adds candidates and remembered neighbours to the buffer's state."""
-        state = super().state_dict()
-        state["candidates"] = self.candidates
-        state["same_class"] = {str(label): near for label, near in self.same_class.items()}
-        return state
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores what :meth:`state_dict` returned."""
-        super().load_state_dict(state)
-        self.candidates = state["candidates"]
-        if self.candidates is not None and (
-            self.candidates.ndim != 2 or self.candidates.shape[0] != len(self.buffer)
-        ):
-            raise ValueError("candidates of other nodes")
-        self.same_class = {int(label): near for label, near in state["same_class"].items()}

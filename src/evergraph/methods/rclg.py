@@ -78,8 +78,6 @@ class RCLG(BufferBase[RCLGConfig]):
 
     def __init__(self, config: RCLGConfig) -> None:
         super().__init__(config)
-        self.logits: Tensor | None = None  # [b, k], rows aligned with the buffer's nodes
-        self.widths: Tensor | None = None  # [b], columns that existed when the node was kept
         self.reinforce: Reinforce | None = None
 
     def begin_task(self, ctx: TaskContext) -> None:
@@ -97,10 +95,11 @@ class RCLG(BufferBase[RCLGConfig]):
                 f"Expected a controller of {layers} layers (got one of "
                 f"{self.reinforce.controller.num_layers}); restore what belongs together."
             )
-        if self.logits is not None and self.logits.shape[1] > classes:
+        stored = self.buffer.rows.get("logits")
+        if stored is not None and stored.shape[1] > classes:
             raise InputError(
-                f"Expected stored logits of at most {classes} classes (got "
-                f"{self.logits.shape[1]}); restore what belongs together."
+                f"Expected stored logits of at most {classes} classes (got {stored.shape[1]}); "
+                "restore what belongs together."
             )
 
     def fit_task(self, ctx: TaskContext) -> Iterator[Descent]:
@@ -111,11 +110,11 @@ class RCLG(BufferBase[RCLGConfig]):
 
     def loss(self, ctx: TaskContext) -> Tensor:
         """Adds the buffer's logits and labels to the cross-entropy of the current nodes."""
-        if self.logits is None or self.widths is None:
+        if not self.buffer.rows:
             return ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
         subset = ctx.subset(len(self.buffer))
         kept = self.replayed().take(subset)
-        stored, widths = self.logits, self.widths
+        stored, widths = self.buffer.rows["logits"], self.buffer.rows["widths"]
         if subset is not None:
             stored, widths = stored[subset], widths[subset]
         current, replayed = ctx.forward_with(kept.nodes)
@@ -187,44 +186,34 @@ class RCLG(BufferBase[RCLGConfig]):
         return Reinforce(controller, self.config.controller_lr, self.config.baseline_decay)
 
     def _store_logits(self, before: Tensor, shown: Tensor) -> None:
-        """Stores logits ``[b, k]`` of the buffer's new nodes; those of ``before`` stay."""
-        widths = torch.full_like(self.buffer.nodes, shown.shape[1])
-        if self.logits is not None and self.widths is not None:
+        """Stores logits ``[b, k]`` of the buffer's new nodes; those of ``before`` stay.
+
+        ``widths`` counts the columns that existed when a node was kept, ``[b]``.
+        """
+        widths, stored = torch.full_like(self.buffer.nodes, shown.shape[1]), self.buffer.rows
+        if stored:
             same = self.buffer.nodes[:, None] == before
             known, row = same.any(dim=1), same.int().argmax(dim=1)
-            old = functional.pad(self.logits, (0, shown.shape[1] - self.logits.shape[1]))
+            missing = shown.shape[1] - stored["logits"].shape[1]
+            old = functional.pad(stored["logits"], (0, missing))
             shown = torch.where(known[:, None], old[row], shown)
-            widths = torch.where(known, self.widths[row], widths)
-        self.logits, self.widths = shown, widths
+            widths = torch.where(known, stored["widths"][row], widths)
+        stored |= {"logits": shown, "widths": widths}
 
     def memory_bytes(self) -> int:
         """Counts the buffer, its logits and the controller with its Adam."""
-        kept = [t for t in (self.logits, self.widths) if t is not None]
-        total = super().memory_bytes() + sum(t.numel() * t.element_size() for t in kept)
-        return total + (self.reinforce.memory_bytes() if self.reinforce is not None else 0)
-
-    def trim(self, stay: Tensor) -> None:
-        """Lets go of nodes with their logits."""
-        super().trim(stay)
-        if self.logits is not None and self.widths is not None:
-            rows = stay.to(self.logits.device)
-            self.logits, self.widths = self.logits[rows], self.widths[rows]
+        controller = self.reinforce.memory_bytes() if self.reinforce is not None else 0
+        return super().memory_bytes() + controller
 
     def state_dict(self) -> dict[str, Any]:
-        """Adds the stored logits and the controller to the buffer's state."""
+        """Adds the controller to the buffer's state."""
         state = super().state_dict()
-        state["logits"], state["widths"] = self.logits, self.widths
         state["reinforce"] = self.reinforce.state_dict() if self.reinforce is not None else None
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores what :meth:`state_dict` returned."""
         super().load_state_dict(state)
-        self.logits, self.widths = state["logits"], state["widths"]
-        if self.logits is not None and (
-            self.logits.ndim != 2 or not len(self.logits) == len(self.widths) == len(self.buffer)
-        ):
-            raise ValueError("logits of other nodes")
         self.reinforce = None
         if state["reinforce"] is not None:
             # Its first weights are overwritten at once.

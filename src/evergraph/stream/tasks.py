@@ -48,6 +48,7 @@ class GraphView:
     train_labels: Tensor  # [m] int64
     num_classes: int  # classes seen so far are 0 .. num_classes - 1
     new_classes: tuple[int, ...]
+    num_old: int = 0  # nodes that were there at the last task: the first ones
     grants: Mapping[str, LabelledNodes] = field(default_factory=dict)
 
     @property
@@ -90,6 +91,7 @@ class GraphView:
             self.train_labels.to(device),
             self.num_classes,
             self.new_classes,
+            self.num_old,
             {need: nodes.to(device) for need, nodes in self.grants.items()},
         )
 
@@ -175,6 +177,7 @@ class TaskStream:
             train_labels=self.labels[task.train_nodes],
             num_classes=task.classes[-1] + 1,
             new_classes=task.classes,
+            num_old=self.tasks[index - 1].num_nodes if index else 0,
             grants=grants,
         )
         return view.to(device)

@@ -50,6 +50,7 @@ def methods(as_json: options.JsonOption = False) -> None:
             "settings": {
                 key: field.get_default(call_default_factory=True)
                 for key, field in cls.Config.model_fields.items()
+                if not field.deprecated
             },
             "search": cls.search,
         }

@@ -1,4 +1,4 @@
-"""Smoothed features: dense matrices as the oracle, blocks that change nothing, refusals."""
+"""Propagated features: dense matrices as the oracle, blocks that change nothing, refusals."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from conftest import to_sparse
-from evergraph.closed_form import FeatureConfig, SmoothedFeatures
 from evergraph.closed_form import features as module
+from evergraph.closed_form.features import EmbeddingRows, FeatureConfig, PropagatedFeatures
 from evergraph.errors import InputError
 from evergraph.validation import parse
 from support import adjacency, seeded
@@ -54,7 +54,7 @@ def test_rows_are_those_of_dense_matrices(monkeypatch, hops, kind, sparse, block
     monkeypatch.setattr(module, "BLOCK", block)
     names = ("normalisation", "self_loops", "combine", "scaling")
     config = FeatureConfig(hops=hops, **dict(zip(names, kind, strict=True)))
-    source = SmoothedFeatures(to_sparse(X) if sparse else X, GRAPH, config, seed=0)
+    source = PropagatedFeatures(to_sparse(X) if sparse else X, GRAPH, config, seed=0)
     expected = dense(config)
     assert source.width == expected.shape[1]
     torch.testing.assert_close(source.rows(NODES), expected[NODES], rtol=0, atol=1e-6)
@@ -72,7 +72,7 @@ def test_random_rows_do_not_depend_on_blocks_and_depend_on_the_seed(
     rows = {}
     for block, seed in ((10**6, 0), (12, 0), (10**6, 1)):
         monkeypatch.setattr(module, "BLOCK", block)
-        rows[block, seed] = SmoothedFeatures(x, GRAPH, config, seed).rows(NODES)
+        rows[block, seed] = PropagatedFeatures(x, GRAPH, config, seed).rows(NODES)
     assert rows[12, 0].shape == (3, 20)
     torch.testing.assert_close(rows[10**6, 0], rows[12, 0], rtol=0, atol=1e-6)
     assert (rows[10**6, 0] - rows[10**6, 1]).abs().max() > 0.01
@@ -80,7 +80,7 @@ def test_random_rows_do_not_depend_on_blocks_and_depend_on_the_seed(
 
 def test_random_cosines_approach_the_gaussian_kernel():
     config = FeatureConfig(hops="1", projection=20_000, activation="cos", bandwidth=1.5)
-    source = SmoothedFeatures(X, GRAPH, config, seed=0)
+    source = PropagatedFeatures(X, GRAPH, config, seed=0)
     unit = dense(FeatureConfig(hops="1"))[NODES]
     kernel = torch.exp(-0.5 * 1.5**2 * torch.cdist(unit, unit).square())
     rows = source.rows(NODES)
@@ -88,7 +88,7 @@ def test_random_cosines_approach_the_gaussian_kernel():
 
 
 def test_random_projections_keep_angles():
-    source = SmoothedFeatures(X, GRAPH, FeatureConfig(hops="2", projection=20_000), seed=0)
+    source = PropagatedFeatures(X, GRAPH, FeatureConfig(hops="2", projection=20_000), seed=0)
     unit = dense(FeatureConfig(hops="2"))[NODES]
     rows = source.rows(NODES)
     torch.testing.assert_close(rows @ rows.t(), unit @ unit.t(), rtol=0, atol=0.03)
@@ -96,7 +96,7 @@ def test_random_projections_keep_angles():
 
 def test_rows_without_features_are_zero():
     x = torch.zeros(6, 4)
-    source = SmoothedFeatures(x, GRAPH, FeatureConfig(hops="0+1"), seed=0)
+    source = PropagatedFeatures(x, GRAPH, FeatureConfig(hops="0+1"), seed=0)
     assert source.rows(NODES).abs().max() == 0
 
 
@@ -115,3 +115,39 @@ def test_hops_are_put_in_order():
 def test_activation_needs_a_projection(activation):
     with pytest.raises(InputError, match=r"Expected 'projection'.*got none"):
         parse(FeatureConfig, {"activation": activation})
+
+
+@pytest.mark.parametrize("combine", ["sum", "concatenate"])
+@pytest.mark.parametrize("extra", [{}, {"projection": 5}, {"projection": 5, "activation": "cos"}])
+def test_rows_by_hops_are_the_rows_of_each_choice(combine, extra):
+    x, choices = torch.randn(6, 7, generator=seeded()), ("0", "0+1", "0+1+2", "0+1+2+3", "2+3")
+    source = PropagatedFeatures(x, GRAPH, FeatureConfig(combine=combine, **extra), seed=0)
+    for hops, rows in zip(choices, source.rows_by_hops(NODES, choices), strict=True):
+        config = FeatureConfig(hops=hops, combine=combine, **extra)
+        expected = PropagatedFeatures(x, GRAPH, config, seed=0).rows(NODES)
+        torch.testing.assert_close(rows, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("combine", ["sum", "concatenate"])
+def test_mean_is_that_of_the_first_rows_in_any_blocks(monkeypatch, combine):
+    x = torch.randn(6, 7, generator=seeded())
+    monkeypatch.setattr(module, "BLOCK", 18)  # three columns at a time
+    source = PropagatedFeatures(x, GRAPH, FeatureConfig(combine=combine), seed=0)
+    expected = source.rows(torch.arange(4)).mean(dim=0)
+    torch.testing.assert_close(source.mean(4), expected, rtol=0, atol=1e-7)
+
+
+def test_embeddings_are_rows_of_length_one():
+    rows = EmbeddingRows(torch.tensor([[3.0, 4.0], [0.0, 0.0], [0.0, 2.0]]))
+    assert rows.width == 2
+    assert rows.rows(torch.tensor([2, 0])).tolist() == [[0.0, 1.0], [0.6, 0.8]]
+    assert rows.times(torch.tensor([[1.0], [10.0]]).double()).flatten().tolist() == [8.6, 0, 10]
+    assert rows.mean(2).tolist() == [0.3, 0.4]
+
+
+def test_a_projection_that_cannot_fit_is_refused():
+    FeatureConfig(projection=1000).check_memory(num_features=64, num_rows=10**9)
+    with pytest.raises(InputError, match=r"Expected 'projection' to fit into .* GB.*choose fewer"):
+        FeatureConfig(projection=10**12).check_memory(num_features=64, num_rows=10)
+    with pytest.raises(InputError, match=r"Expected 'projection' to fit"):  # wide moments
+        FeatureConfig(projection=10**8).check_memory(num_features=1, num_rows=10**6)

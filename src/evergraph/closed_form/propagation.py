@@ -1,0 +1,135 @@
+r"""Scores of nodes in their graph: score propagation and mean-field inference.
+
+**Score propagation** as in APPNP: the scores :math:`s` of all nodes become
+:math:`\tilde s = \alpha s + (1 - \alpha) P \tilde s`, where :math:`P` averages over a node and its
+neighbours and :math:`\alpha` is the teleport probability; a few steps from :math:`\tilde s = s`.
+
+**Mean-field inference** in a block model: with :math:`q_i` the class probabilities of node
+:math:`i`, :math:`u_i` its unary term and :math:`R` how much oftener than by chance edges join two
+classes,
+
+.. math:: q_i \leftarrow \mathrm{softmax}\Bigl(u_i + \sum_{j \sim i} \log (R\, q_j)\Bigr).
+
+Propagation asks that neighbours be alike; here they may be anything. Neither learns from labels and
+nothing of either is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from evergraph.closed_form.features import PropagationMatrix, Rows, propagation_matrix
+from evergraph.closed_form.ridge import Gram, GramFactor
+from evergraph.kernels.ops import SparseMatrix
+from evergraph.stream.adjacency import Adjacency
+
+#: Steps of score propagation.
+STEPS = 5
+#: Steps of mean-field inference.
+MEAN_FIELD_STEPS = 2
+#: Weight of joining by chance in the affinity, so that no two classes exclude each other.
+CHANCE = 0.02
+#: Ridge strength of the unary term; from 5e-4 to 1e-2 it makes no difference.
+UNARY_STRENGTH = 5e-3
+#: Most nodes that the unary term is regressed on, evenly spaced.
+UNARY_NODES = 5_000
+
+
+def coefficients(teleport: float) -> list[float]:
+    """Returns how much each power of P counts; they sum to one."""
+    onward = round(1 - teleport, 12)  # 0.3, not 0.30000000000000004
+    return [*((1 - onward) * onward**step for step in range(STEPS)), onward**STEPS]
+
+
+def powers(scores: Tensor, mean: PropagationMatrix) -> list[Tensor]:
+    """Computes P^0 s to P^STEPS s."""
+    found = [scores]
+    for _ in range(STEPS):
+        found.append(mean.times(found[-1].float()).double())
+    return found
+
+
+def mix(parts: Sequence[Tensor], teleport: float) -> Tensor:
+    """Sums what belongs to each power of P by its coefficient."""
+    terms = zip(coefficients(teleport), parts, strict=True)
+    return torch.stack([part * power for part, power in terms]).sum(dim=0)
+
+
+def propagate(scores: Tensor, graph: Adjacency, teleport: float) -> Tensor:
+    """Propagates the scores of all nodes, ``[n, k]``; teleport 1 leaves them as they are."""
+    if teleport == 1:
+        return scores
+    return mix(powers(scores, propagation_matrix(graph, "mean", self_loops=True)), teleport)
+
+
+def unary_term(probabilities: Tensor, features: Rows) -> Tensor:
+    r"""Computes what a node's own features say of its class, ``[n, k]``, before a softmax.
+
+    The probabilities of all nodes, labelled or not, are regressed on the features by ridge, and
+    every node gets what the *others* make of it: with :math:`h_i` its leverage, node :math:`i`'s
+    residual :math:`e_i` becomes :math:`e_i / (1 - h_i)`.
+
+    Args:
+        probabilities: Of every class for every node, ``[n, k]``.
+        features: The nodes' features as rows of length one.
+    """
+    nodes = evenly_spaced(probabilities.shape[0], UNARY_NODES, probabilities.device)
+    scale = nodes.numel() ** 0.5
+    factor = GramFactor(Gram(features.rows(nodes) / scale), UNARY_STRENGTH)
+    targets = probabilities[nodes]
+    scores = features.times(factor.regress(targets / scale))
+    residuals = (targets - scores[nodes]) / (1 - factor.own_leverage())[:, None]
+    scores[nodes] = targets - residuals
+    return scores
+
+
+def evenly_spaced(count: int, most: int, device: torch.device) -> Tensor:
+    """Returns at most so many of ``count`` places, evenly spaced."""
+    return torch.arange(0, count, max(1, -(-count // most)), device=device)
+
+
+def affinity(probabilities: Tensor, graph: Adjacency) -> Tensor:
+    """Estimates how much oftener than by chance edges join two classes, ``[..., k, k]``.
+
+    Probabilities are squared first, for unsure nodes would make all classes look alike. Classes
+    without any edge are joined to all others as by chance.
+
+    Args:
+        probabilities: Of every class for every node, ``[..., n, k]``.
+        graph: The graph.
+    """
+    sure = probabilities.square()
+    sure = sure / sure.sum(dim=-1, keepdim=True)
+    joined = sure.transpose(-1, -2) @ _neighbour_sums(sure, graph)
+    ends = joined.sum(dim=-1, keepdim=True)
+    chance = ends * ends.transpose(-1, -2) / ends.sum(dim=-2, keepdim=True).clamp(min=1e-12)
+    oftener = torch.where(chance > 0, joined / chance.clamp(min=1e-12), 1)
+    return (oftener + CHANCE) / (1 + CHANCE)
+
+
+def mean_field(unary: Tensor, probabilities: Tensor, graph: Adjacency) -> Tensor:
+    """Takes the steps of mean-field inference; returns log-probabilities, ``[..., n, k]``.
+
+    Args:
+        unary: The unary term, ready for the softmax, ``[..., n, k]``.
+        probabilities: Where it begins, ``[..., n, k]``.
+        graph: The graph.
+    """
+    logits = probabilities.log()
+    for _ in range(MEAN_FIELD_STEPS):
+        messages = (probabilities @ affinity(probabilities, graph)).log()
+        logits = unary + _neighbour_sums(messages, graph)
+        probabilities = logits.softmax(dim=-1)
+    return logits.log_softmax(dim=-1)
+
+
+def _neighbour_sums(rows: Tensor, graph: Adjacency) -> Tensor:
+    """Sums ``[..., n, k]`` over neighbours, all columns at once."""
+    ones = torch.ones(graph.src.shape, device=graph.device)
+    by_node = rows.movedim(-2, 0)  # [n, ..., k]
+    side_by_side = by_node.reshape(by_node.shape[0], -1).float().contiguous()
+    total = SparseMatrix(graph.pattern, ones).times(side_by_side).double()
+    return total.reshape(by_node.shape).movedim(0, -2)

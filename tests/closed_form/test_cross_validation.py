@@ -1,0 +1,126 @@
+"""Cross-validated losses: by hand, and of rows really left out."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from evergraph.closed_form import cross_validation as module
+from evergraph.closed_form.cross_validation import (
+    TEMPERATURES,
+    LossTotals,
+    ValidationLoss,
+    leave_one_out_losses,
+)
+from evergraph.closed_form.moments import Moments
+from evergraph.closed_form.ridge import RidgeSystem
+from evergraph.stream import LabelledNodes
+from support import seeded
+
+
+def system(labels: list[int]) -> RidgeSystem:
+    moments = Moments()
+    moments.update(torch.eye(len(labels), dtype=torch.float64), torch.tensor(labels))
+    return RidgeSystem(moments)
+
+
+def trained(nodes: list[int], labels: list[int]) -> LabelledNodes:
+    return LabelledNodes(torch.tensor(nodes), torch.tensor(labels))
+
+
+def scores(*rows: list[float]) -> torch.Tensor:
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def test_training_nodes_count_by_their_class_classes_alike():
+    loss = ValidationLoss(system([2, 5]), trained([0, 1, 2], [5, 5, 2]), 0, [])
+    shown = scores([0, 0], [math.log(3), 0], [0, 0])
+    # Class 5 is given 1/2 and 1/4, class 2 is given 1/2: means over classes.
+    expected = ((math.log(2) + math.log(4)) / 2 + math.log(2)) / 2
+    assert loss.at(shown, 1.0) == pytest.approx(expected)
+    assert loss.by_temperature(shown)[3.0] == pytest.approx(loss.at(shown / 3, 1.0))
+
+
+def test_nodes_seen_before_count_by_any_class_known_before(monkeypatch):
+    monkeypatch.setattr(module, "least_loss", lambda loss: (loss(1.0), 1.0))
+    loss = ValidationLoss(system([0, 1, 4]), trained([3, 4], [4, 4]), 4, [0, 1])
+    assert loss.old_nodes.tolist() == [0, 1, 2]  # node 3 is trained on
+    everyone = scores([0, 0, 0], [0, 0, math.log(2)], [0, 0, 0], [9, 9, 9], [9, 9, 9])
+    # Two thirds, a half and two thirds are of an old class; these count for two classes of three.
+    taken = (2 * math.log(3 / 2) + math.log(2)) / 3
+    current = math.log(3)
+    found = loss.of(scores([0, 0, 0], [0, 0, 0]), everyone)
+    assert found == pytest.approx((current + 2 * taken) / 3)
+
+
+@pytest.mark.parametrize(
+    ("num_seen", "old_classes"),
+    [(0, []), (5, [0, 1]), (2, [0])],
+    ids=["nobody was there", "no class is new", "all are trained on"],
+)
+def test_nodes_seen_before_count_only_where_they_can_tell(num_seen, old_classes):
+    loss = ValidationLoss(system([0, 1]), trained([0, 1], [0, 1]), num_seen, old_classes)
+    shown = torch.zeros(5, 2, dtype=torch.float64)
+    assert loss.past == 0
+    assert loss.of(shown[:2], shown) == pytest.approx(math.log(2))
+
+
+def test_nodes_seen_before_are_evenly_spaced_when_there_are_many(monkeypatch):
+    monkeypatch.setattr(module, "OLD_NODES", 3)
+    loss = ValidationLoss(system([0, 1]), trained([4], [1]), 10, [0])
+    assert loss.old_nodes.tolist() == [0, 8]
+
+
+def test_loss_totals_add_up_and_the_least_is_best():
+    totals = LossTotals()
+    totals.add({0.1: 2.0, 0.5: 1.0}, 10)
+    assert totals.best == 0.5
+    totals.add({0.1: 0.0, 0.5: 1.0}, 20)
+    assert totals == pytest.approx({0.1: 20.0, 0.5: 30.0})
+    assert totals.best == 0.1
+    totals.add({0.1: 1.0, 0.5: 0.0}, 10, keep=0.5)
+    assert totals == pytest.approx({0.1: 20.0, 0.5: 15.0})
+
+
+def test_loss_totals_take_the_first_of_equals():
+    assert LossTotals({1.0: 3.0, 0.8: 3.0}).best == 1.0
+
+
+def test_loss_totals_are_restored():
+    totals, other = LossTotals({1e-4: 1 / 3, 0.35: 2.0}), LossTotals({9.0: 1.0})
+    other.load_state_dict(totals.state_dict())
+    assert other == totals
+
+
+def test_leave_one_out_losses_are_those_of_solving_without_each_row():
+    x = torch.randn(12, 4, generator=seeded(), dtype=torch.float64)
+    labels = torch.tensor([3, 5, 5] * 4)  # any labels, eight of one and four of the other
+    column = (labels == 5).long()
+    weight = torch.tensor([1 / 8, 1 / 16])[column].double()  # 1 / (2 classes · rows of its class)
+    scores = torch.zeros(12, 2, dtype=torch.float64)
+    for i in range(12):
+        rest = torch.arange(12) != i
+        left = x[rest].t() @ (weight[rest, None] * x[rest]) + 0.01 * torch.eye(4)
+        right = x[rest].t() @ (weight[rest, None] * torch.nn.functional.one_hot(column[rest]))
+        scores[i] = x[i] @ torch.linalg.solve(left, right.double())
+    best = None
+    for temperature in TEMPERATURES:
+        losses = [
+            math.log(sum(math.exp((s - row[c]) / temperature) for s in row))
+            for row, c in zip(scores.tolist(), column.tolist(), strict=True)
+        ]
+        mean = sum(w * loss for w, loss in zip(weight.tolist(), losses, strict=True))
+        if best is None or mean < best[0]:
+            best = mean, losses
+    found = leave_one_out_losses(x, labels, [0.01])
+    assert found.tolist() == pytest.approx(best[1], rel=1e-9)
+
+
+def test_leave_one_out_losses_do_not_depend_on_the_scale_of_scores():
+    # Rows ten times as long with a strength a hundred times as large have the same scores.
+    x = torch.randn(20, 4, generator=seeded(), dtype=torch.float64)
+    labels = torch.arange(20) % 2
+    one = leave_one_out_losses(x, labels, [0.01])
+    torch.testing.assert_close(leave_one_out_losses(10 * x, labels, [1.0]), one)
