@@ -48,10 +48,10 @@ class ReplayBuffer:
     @picks.setter
     def picks(self, picks: Mapping[int, Tensor]) -> None:
         self._picks = dict(picks)
-        empty = torch.empty(0, dtype=torch.int64)
+        empty = [torch.empty(0, dtype=torch.int64)]
         labels = [torch.full_like(nodes, label) for label, nodes in picks.items()]
-        self.nodes = torch.cat(list(picks.values())) if picks else empty  # [b], class by class
-        self.labels = torch.cat(labels) if picks else empty  # [b]
+        self.nodes = torch.cat(list(picks.values()) or empty)  # [b], class by class
+        self.labels = torch.cat(labels or empty)  # [b]
 
     def __len__(self) -> int:
         return self.nodes.numel()
@@ -62,15 +62,15 @@ class ReplayBuffer:
         Budgets are recomputed from all training nodes counted so far. When a class comes
         again, the pool must hold its kept nodes as well as the new ones.
         """
-        kept = self.nodes.to(pool.nodes.device)
-        fresh = pool.labels[~torch.isin(pool.nodes, kept)]
+        device = pool.nodes.device
+        fresh = pool.labels[~torch.isin(pool.nodes, self.nodes.to(device))]
         labels = torch.unique(pool.labels).tolist()
         counts = dict(self.train_counts)
         for label in labels:
             counts[label] = counts.get(label, 0) + int((fresh == label).sum())
         budgets = class_budgets(counts, self.size)  # refuses before anything is changed
         self.train_counts = counts
-        picks = dict(self.picks)
+        picks = {label: nodes.to(device) for label, nodes in self.picks.items()}
         for label in labels:
             available = int((pool.labels == label).sum())
             picks[label] = selector.rank(pool, label, min(budgets[label], available))

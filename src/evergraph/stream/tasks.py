@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -83,16 +83,13 @@ class GraphView:
 
     def to(self, device: torch.device | str) -> GraphView:
         """Moves everything to a device."""
-        return GraphView(
-            self.task,
-            self.features.to(device),
-            self.adjacency.to(device),
-            self.train_nodes.to(device),
-            self.train_labels.to(device),
-            self.num_classes,
-            self.new_classes,
-            self.num_old,
-            {need: nodes.to(device) for need, nodes in self.grants.items()},
+        return replace(
+            self,
+            features=self.features.to(device),
+            adjacency=self.adjacency.to(device),
+            train_nodes=self.train_nodes.to(device),
+            train_labels=self.train_labels.to(device),
+            grants={need: nodes.to(device) for need, nodes in self.grants.items()},
         )
 
 
@@ -183,7 +180,7 @@ class TaskStream:
         return view.to(device)
 
     def evaluation(self, index: int) -> LabelledNodes:
-        """Returns the nodes that task ``index`` is judged on; never shown to a method."""
+        """Returns the nodes that task ``index`` is evaluated on; no method ever sees them."""
         task = self.tasks[index]
         if self.protocol.evaluate == "validation":
             return self._labelled(task.validation_nodes)

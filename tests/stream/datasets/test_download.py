@@ -1,3 +1,4 @@
+import runpy
 import socket
 import subprocess
 import sys
@@ -83,6 +84,13 @@ def test_fetch_asks_pyg_for_its_own_address(dataset, tmp_path, monkeypatch):
     assert asked[0].endswith({"amazon-computers": "computers.npz", "reddit": "reddit.zip"}[dataset])
 
 
+def hide(package, monkeypatch):
+    """Makes every import from a package fail, as it does where it is not installed."""
+    for name in [package, *sys.modules]:
+        if name.partition(".")[0] == package:
+            monkeypatch.setitem(sys.modules, name, None)
+
+
 @pytest.mark.parametrize(
     ("dataset", "package", "extra"),
     [
@@ -94,9 +102,7 @@ def test_fetch_asks_pyg_for_its_own_address(dataset, tmp_path, monkeypatch):
 def test_download_without_the_package_names_the_extra(
     dataset, package, extra, tmp_path, monkeypatch
 ):
-    for name in [package, *sys.modules]:
-        if name.partition(".")[0] == package:
-            monkeypatch.setitem(sys.modules, name, None)
+    hide(package, monkeypatch)
     expected = rf"Expected the package '{package}' to download .*'evergraph\[{extra}\]'"
     with pytest.raises(InputError, match=expected):
         load_graph(dataset, tmp_path)
@@ -107,3 +113,10 @@ def test_import_asks_for_no_torch_geometric():
     code = "import sys; import evergraph.stream.datasets, evergraph.estimator, evergraph.lab.cli; "
     code += "sys.exit('torch_geometric' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_example_without_torch_geometric_names_the_extra(monkeypatch):
+    hide("torch_geometric", monkeypatch)
+    example = Path(__file__).parents[3] / "examples" / "from_pyg.py"
+    with pytest.raises(SystemExit, match=r"install evergraph\[pyg\]"):
+        runpy.run_path(str(example))
