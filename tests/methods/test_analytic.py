@@ -384,6 +384,7 @@ def test_analytic_adds_up_the_errors_of_strengths(make_graph):
         ({"statistics": "later"}, "Expected 'statistics' to be 'follow' or"),
         ({"teleport": 0}, r"Expected 'teleport' in \(0, 1\]"),
         ({"mean_field": "maybe"}, "Expected 'mean_field' to be 'auto' or True or False"),
+        ({"teleport": 0.5, "share": 0.5}, "Expected 'teleport' alone"),
         ({"hops": "1+x"}, "Expected 'hops' as distinct numbers"),
         ({"activation": "cos"}, "Expected 'projection' beside"),
     ],

@@ -20,7 +20,7 @@ ROWS = 4096
 
 @dataclass(frozen=True)
 class ClassMoments:
-    r"""Count, mean and scatter of one class's rows, nothing of single rows.
+    r"""Count, mean and scatter of one class's rows.
 
     ``factor`` is a triangular :math:`R` with :math:`R^\top R = \sum_i (x_i - \mu)(x_i - \mu)^\top`:
     it tells what that matrix tells and takes less room where a class has fewer rows than columns.

@@ -128,8 +128,12 @@ class RidgeSystem(Gram):
     def leave_one_out_errors(
         self, train: TrainingRows, strengths: Sequence[float]
     ) -> dict[float, float]:
-        """Returns the mean squared error of every strength, each row predicted without itself."""
-        return {lam: Ridge(self, lam).leave_one_out_error(train) for lam in strengths}
+        """Returns every strength's squared error of rows predicted without them, classes alike."""
+        weights, errors = balanced_weights(train.labels), {}
+        for strength in strengths:
+            residuals = Ridge(self, strength).leave_one_out_residuals(train)
+            errors[strength] = float((residuals.square().sum(dim=1) * weights).sum())
+        return errors
 
 
 class Ridge(GramFactor):
@@ -167,11 +171,6 @@ class Ridge(GramFactor):
     def leave_one_out_scores(self, train: TrainingRows) -> Tensor:
         """Computes the scores of every row as predicted without it, ``[m, k]``."""
         return _plus_one_hot(-self.leave_one_out_residuals(train), train)
-
-    def leave_one_out_error(self, train: TrainingRows) -> float:
-        """Averages the squared error of every row as predicted without it, classes alike."""
-        errors = self.leave_one_out_residuals(train).square().sum(dim=1)
-        return float((errors * balanced_weights(train.labels)).sum())
 
     def weights_without(self, group: TrainingRows) -> Tensor:
         r"""Solves for the weights without a group of rows, ``[d, k]``.

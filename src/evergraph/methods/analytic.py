@@ -3,7 +3,7 @@ r"""Analytic: ridge regression on propagated features, exact from task to task.
 A task adds the moments of its rows (:mod:`evergraph.closed_form`), and moments add up: after any
 number of tasks the weights are those of ridge regression on all rows ever taken in, moved as far
 as the nodes seen by then have moved on average. A node's scores are then propagated over the graph.
-No node and no label is kept; what is kept are matrices, and they count.
+Neither nodes nor labels are listed in what is kept; it is matrices, and they count.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from evergraph.closed_form.features import (
 from evergraph.closed_form.moments import Moments
 from evergraph.closed_form.ridge import Ridge, RidgeSystem
 from evergraph.closed_form.selection import Selection
+from evergraph.errors import InputError
 from evergraph.events import Epoch
 from evergraph.memory import SELECTORS, ReplayBuffer, SelectionPool
 from evergraph.methods.base import Descent, Method
@@ -88,10 +89,13 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
         """Takes the names of 0.1.0 for one more release."""
         found = dict(values)
         for new, old in FORMER.items():
-            if old in found:
-                text = f"The setting '{old}' of 'analytic' is deprecated; set '{new}' instead."
-                warnings.warn(text, DeprecationWarning, stacklevel=2)
-                found.setdefault(new, _translated(found.pop(old)))
+            if old not in found:
+                continue
+            if new in found:
+                raise InputError(f"Expected '{new}' alone (got '{old}' too); leave '{old}' out.")
+            text = f"The setting '{old}' of 'analytic' is deprecated; set '{new}' instead."
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
+            found[new] = _translated(found.pop(old))
         return found
 
     @classmethod
