@@ -1,49 +1,168 @@
-"""DSLR the obvious way, for comparison: PyG's layers, dense features, loops over nodes and edges.
+"""DSLR from scratch: Algorithm 1 on PyTorch Geometric's layers, dense features and plain loops.
 
-The same algorithm, protocol, sizes and epochs as `evergraph run --method dslr`; what it reaches is
-printed beside ours so that one can see that it does the same.
+The tutorial ``docs/tutorials/dslr-from-scratch.md`` explains this file piece by piece, and
+``bench.py`` measures against it. Same algorithm, protocol, sizes and settings as
+``evergraph run --dataset cora --method dslr --seed 0``.
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 
 import torch
-from sides import PyGNet
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
+from torch_geometric.nn import GATConv
 
-from evergraph.presets import PRESETS
+from evergraph.config import Variant, resolve
 from evergraph.stream import GraphView, SparseRows, TaskStream, protocol_for
 from evergraph.stream.datasets import load_graph
 
+CONFIG = resolve(Variant.parse_dataset("cora"), Variant.parse("dslr"), 0)
+SETTINGS = CONFIG.settings
+BETA, LAM, TAU, R = (SETTINGS[name] for name in ("beta", "lam", "tau", "r"))
+N, K = SETTINGS["num_neighbors"], SETTINGS["num_candidates"]
 
-def embed(net: PyGNet, x: Tensor, edges: Tensor, drop: float) -> Tensor:
-    h = functional.relu(net.first(functional.dropout(x, drop, net.training), edges))
-    return net.second(functional.dropout(h, drop, net.training), edges)
-
-
-def logits_of(net: PyGNet, h: Tensor, drop: float) -> Tensor:
-    return net.head(functional.dropout(functional.relu(h), drop, net.training))
+Graph = tuple[Tensor, Tensor]  # features [n, d], and edges [2, m] with both directions of each
 
 
-def grow(net: PyGNet, num_classes: int) -> None:
-    old = net.head
-    net.head = torch.nn.Linear(256, num_classes)
+@dataclass
+class Memory:
+    """All that outlives a task besides the network."""
+
+    picks: dict[int, list[int]] = field(default_factory=dict)  # class → kept nodes, best first
+    counts: dict[int, int] = field(default_factory=dict)  # class → how many training nodes it had
+    candidates: dict[int, list[int]] = field(default_factory=dict)  # kept node → 𝒫
+
+    def nodes(self) -> Tensor:
+        return torch.tensor([node for nodes in self.picks.values() for node in nodes])
+
+    def labels(self) -> Tensor:
+        return torch.tensor([label for label, nodes in self.picks.items() for _ in nodes])
+
+
+class Net(nn.Module):
+    """Two GAT layers of 4 heads with 64 channels each, and a linear head that can grow."""
+
+    def __init__(self, in_dim: int, num_classes: int) -> None:
+        super().__init__()
+        self.first = GATConv(in_dim, 64, heads=4)
+        self.second = GATConv(256, 64, heads=4)
+        self.head = nn.Linear(256, num_classes)
+
+    def embed(self, x: Tensor, edges: Tensor) -> Tensor:
+        h = functional.relu(self.first(self.drop(x), edges))
+        return self.second(self.drop(h), edges)
+
+    def classify(self, h: Tensor) -> Tensor:
+        return self.head(self.drop(functional.relu(h)))
+
+    def drop(self, x: Tensor) -> Tensor:
+        return functional.dropout(x, CONFIG.model.dropout, self.training)
+
+    def grow(self, num_classes: int) -> None:
+        old, self.head = self.head, nn.Linear(256, num_classes)
+        with torch.no_grad():
+            self.head.weight[: old.out_features] = old.weight
+            self.head.bias[: old.out_features] = old.bias
+
+
+def replay_loss(
+    logits: Tensor, view: GraphView, memory: Memory, smoothing: float = 0.0, balanced: bool = False
+) -> Tensor:
+    """β·CE(current) + (1 − β)·CE(buffer); plain cross-entropy while the buffer is empty."""
+    current = functional.cross_entropy(
+        logits[view.train_nodes], view.train_labels, label_smoothing=smoothing
+    )
+    if not memory.picks:
+        return current
+    labels = memory.labels()
+    each = functional.cross_entropy(
+        logits[memory.nodes()], labels, reduction="none", label_smoothing=smoothing
+    )
+    weight = 1 / torch.bincount(labels)[labels] if balanced else torch.ones(len(labels))
+    return BETA * current + (1 - BETA) * (each * weight).sum() / weight.sum()
+
+
+def scores(z: Tensor, pairs: Tensor) -> Tensor:
+    """S = (cos + 1) / 2 for every column of ``pairs`` [2, m]."""
+    cosine = functional.cosine_similarity(z[pairs[0]], z[pairs[1]])
+    return ((cosine + 1) / 2).clamp(1e-6, 1 - 1e-6)
+
+
+def sample_non_edges(edges: Tensor, num_nodes: int) -> Tensor:
+    known = set(map(tuple, edges.T.tolist()))
+    pairs: list[list[int]] = []
+    while len(pairs) < edges.shape[1] // 2:  # as many as there are undirected edges
+        a, b = torch.randint(num_nodes, (2,)).tolist()
+        if a != b and (a, b) not in known:
+            pairs.append([a, b])
+    return torch.tensor(pairs).T
+
+
+def train_link_predictor(view: GraphView, graph: Graph, memory: Memory, epochs: int) -> Tensor:
+    """Trains φ on λ·L_link + (1 − λ)·L_node and returns its embeddings z."""
+    x, edges = graph
+    net = Net(x.shape[1], view.num_classes)
+    optimizer = torch.optim.Adam(net.parameters(), lr=SETTINGS["link_lr"])
+    for _ in range(epochs):
+        z = net.embed(x, edges)
+        there = scores(z, edges).log().sum() / 2  # every edge stands in the list twice
+        absent = (1 - scores(z, sample_non_edges(edges, view.num_nodes))).log().sum()
+        loss = LAM * -(there + absent) / edges.shape[1]
+        if LAM < 1:
+            loss = loss + (1 - LAM) * replay_loss(net.classify(z), view, memory)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    net.eval()
     with torch.no_grad():
-        net.head.weight[: old.out_features] = old.weight
-        net.head.bias[: old.out_features] = old.bias
+        return net.embed(x, edges)
 
 
-def coverage(h: Tensor, budget: int, r: float) -> list[int]:
-    distance = torch.cdist(h, h)
+def refine(edges: Tensor, memory: Memory, z: Tensor) -> Tensor:
+    pairs = set(map(tuple, edges.T.tolist()))
+    add, remove = set(), set()
+    for node in memory.nodes().tolist():
+        options = [(node, other) for other in memory.candidates[node] if (node, other) not in pairs]
+        if options:
+            best = scores(z, torch.tensor(options).T).argsort(descending=True)[:N]
+            add |= {options[i] for i in best.tolist()}
+        own = [pair for pair in pairs if pair[0] == node]
+        if own:
+            weak = scores(z, torch.tensor(own).T) <= TAU
+            remove |= {pair for pair, drop in zip(own, weak.tolist(), strict=True) if drop}
+    pairs -= remove | {(b, a) for a, b in remove}
+    pairs |= add | {(b, a) for a, b in add}
+    return torch.tensor(sorted(pairs)).T
+
+
+def train_classifier(net: Net, view: GraphView, graph: Graph, memory: Memory, epochs: int) -> None:
+    training, balanced = CONFIG.training, SETTINGS["replay_weights"] == "balanced"
+    optimizer = torch.optim.Adam(
+        net.parameters(), lr=training.lr, weight_decay=training.weight_decay
+    )
+    net.train()
+    for _ in range(epochs):
+        logits = net.classify(net.embed(*graph))
+        loss = replay_loss(logits, view, memory, training.label_smoothing, balanced)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    net.eval()
+
+
+def coverage(h: Tensor, budget: int) -> list[int]:
+    """Picks rows of one class greedily by how many uncovered rows they cover, best first."""
     m = h.shape[0]
-    radius = r * float(distance.sum() / (m * (m - 1)))
+    distance = torch.cdist(h, h)
+    radius = R * distance.sum() / (m * (m - 1))
     covers = [
-        set(torch.nonzero(row < radius).flatten().tolist()) | {i} for i, row in enumerate(distance)
+        {i} | set((row < radius).nonzero().flatten().tolist()) for i, row in enumerate(distance)
     ]
     picks: list[int] = []
-    while len(picks) < budget:
+    while len(picks) < budget:  # a round ends when no candidate is left
         covered, candidates = set(picks), set(range(m)) - set(picks)
         while candidates and len(picks) < budget:
             best = max(sorted(candidates), key=lambda i: len(covers[i] - covered))
@@ -53,107 +172,51 @@ def coverage(h: Tensor, budget: int, r: float) -> list[int]:
     return picks
 
 
-def score(z: Tensor, i: int, j: int) -> float:
-    return float((functional.cosine_similarity(z[i], z[j], dim=0) + 1) / 2)
+def select(memory: Memory, view: GraphView, h: Tensor) -> None:
+    labels = view.train_labels
+    memory.counts |= {label: int((labels == label).sum()) for label in view.new_classes}
+    share = SETTINGS["buffer_size"] / sum(memory.counts.values())
+    budgets = {label: min(m, max(1, int(share * m))) for label, m in memory.counts.items()}
+    for label in view.new_classes:
+        nodes = view.train_nodes[labels == label]
+        memory.picks[label] = nodes[coverage(h[nodes], budgets[label])].tolist()
+    memory.picks = {label: picks[: budgets[label]] for label, picks in memory.picks.items()}
 
 
-def refined(view: GraphView, buffer: list[int], candidates: list[list[int]], z: Tensor) -> Tensor:
-    s = PRESETS["cora"]
-    pairs = set(zip(view.adjacency.src.tolist(), view.adjacency.dst.tolist(), strict=True))
-    add, remove = set(), set()
-    for node, options in zip(buffer, candidates, strict=True):
-        scored = [(score(z, node, other), other) for other in options if (other, node) not in pairs]
-        add |= {(node, other) for _, other in sorted(scored, reverse=True)[: s["num_neighbors"]]}
-        remove |= {(a, b) for a, b in pairs if b == node and score(z, a, b) <= s["tau"]}
-    pairs -= remove | {(b, a) for a, b in remove}
-    pairs |= add | {(b, a) for a, b in add}
-    return torch.tensor(sorted(pairs)).T
+def find_candidates(memory: Memory, h: Tensor) -> None:
+    distance = torch.cdist(h, h).fill_diagonal_(torch.inf)
+    memory.candidates = {
+        node: distance[node].argsort()[:K].tolist() for node in memory.nodes().tolist()
+    }
 
 
-def train_links(view: GraphView, x: Tensor, edges: Tensor, epochs: int, drop: float) -> Tensor:
-    net = PyGNet(x.shape[1], view.num_classes)
-    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
-    known = set(zip(edges[0].tolist(), edges[1].tolist(), strict=True))
-    for _ in range(epochs):
-        z = embed(net, x, edges, drop)
-        negatives: list[tuple[int, int]] = []
-        while len(negatives) < edges.shape[1] // 2:
-            a, b = torch.randint(view.num_nodes, (2,)).tolist()
-            if a != b and (a, b) not in known:
-                negatives.append((a, b))
-        wrong = torch.tensor(negatives).T
-        right = (functional.cosine_similarity(z[edges[0]], z[edges[1]]) + 1) / 2
-        other = (functional.cosine_similarity(z[wrong[0]], z[wrong[1]]) + 1) / 2
-        right, other = right.clamp(1e-6, 1 - 1e-6), other.clamp(1e-6, 1 - 1e-6)
-        loss = -(right.log().sum() / 2 + (1 - other).log().sum()) / edges.shape[1]
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    net.eval()
-    with torch.no_grad():
-        return embed(net, x, edges, drop)
-
-
-def run(epochs: int, link_epochs: int) -> dict[str, float]:
-    """Runs it on Cora and returns seconds and PM."""
-    s = PRESETS["cora"]
-    drop, beta, smoothing = s["dropout"], s["beta"], s["label_smoothing"]
-    stream = TaskStream(load_graph("cora"), protocol_for("cora"), 0)
+def run(epochs: int, link_epochs: int, stream: TaskStream | None = None) -> dict[str, float]:
+    """Learns every task in turn, Cora's by default; returns the seconds and PM."""
+    stream = stream or TaskStream(load_graph("cora"), protocol_for("cora"), 0)
     torch.manual_seed(0)
     begin = time.perf_counter()
-    net: PyGNet | None = None
-    picks: dict[int, list[int]] = {}
-    candidates: list[list[int]] = []
-    accuracy: list[float] = []
+    memory, net = Memory(), None
     for task in range(stream.num_tasks):
         view = stream.view(task)
         x = view.features.dense() if isinstance(view.features, SparseRows) else view.features
         edges = torch.stack([view.adjacency.src, view.adjacency.dst])
-        buffer = [node for nodes in picks.values() for node in nodes]
-        kept = torch.tensor([label for label, nodes in picks.items() for _ in nodes])
         if net is None:
-            net = PyGNet(x.shape[1], view.num_classes)
+            net = Net(x.shape[1], view.num_classes)
         else:
-            grow(net, view.num_classes)
-            z = train_links(view, x, edges, link_epochs, drop)
-            edges = refined(view, buffer, candidates, z)
-        optimizer = torch.optim.Adam(net.parameters(), lr=0.005, weight_decay=5e-4)
-        net.train()
-        for _ in range(epochs):
-            logits = logits_of(net, embed(net, x, edges, drop), drop)
-            loss = functional.cross_entropy(
-                logits[view.train_nodes], view.train_labels, label_smoothing=smoothing
-            )
-            if buffer:
-                weights = (1 / torch.bincount(kept).float())[kept]
-                old = functional.cross_entropy(
-                    logits[torch.tensor(buffer)], kept, reduction="none", label_smoothing=smoothing
-                )
-                loss = beta * loss + (1 - beta) * (old * weights).sum() / weights.sum()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        net.eval()
+            net.grow(view.num_classes)
+            z = train_link_predictor(view, (x, edges), memory, link_epochs)
+            edges = refine(edges, memory, z)
+        train_classifier(net, view, (x, edges), memory, epochs)
         with torch.no_grad():
-            h = embed(net, x, edges, drop)
-            logits = logits_of(net, h, drop)
-        accuracy = [
-            float((logits[e.nodes].argmax(1) == e.labels).float().mean())
-            for e in (stream.evaluation(t) for t in range(task + 1))
-        ]
+            h = net.embed(x, edges)
+            predicted = net.classify(h).argmax(dim=1)
         if task < stream.num_tasks - 1:
-            budget = s["buffer_size"] // view.num_classes
-            for label in view.new_classes:
-                nodes = view.train_nodes[view.train_labels == label]
-                picks[label] = nodes[coverage(h[nodes], budget, s["r"])].tolist()
-            picks = {label: nodes[:budget] for label, nodes in picks.items()}
-            distance = torch.cdist(h, h).fill_diagonal_(torch.inf)
-            candidates = [
-                distance[node].argsort()[: s["num_candidates"]].tolist()
-                for nodes in picks.values()
-                for node in nodes
-            ]
-    return {
-        "seconds": time.perf_counter() - begin,
-        "pm": 100 * sum(accuracy) / len(accuracy),
-    }
+            select(memory, view, h)
+            find_candidates(memory, h)
+    tests = [stream.evaluation(task) for task in range(stream.num_tasks)]
+    accuracy = [float((predicted[test.nodes] == test.labels).float().mean()) for test in tests]
+    return {"seconds": time.perf_counter() - begin, "pm": 100 * sum(accuracy) / len(accuracy)}
+
+
+if __name__ == "__main__":
+    print(run(CONFIG.training.epochs, SETTINGS["link_epochs"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 import subprocess
 import sys
@@ -63,7 +64,9 @@ def test_example_runs(
 
 
 def test_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
     notebook = json.loads((EXAMPLES / "quickstart.ipynb").read_text())
     assert notebook["nbformat"] == 4
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
@@ -72,7 +75,9 @@ def test_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for number, cell in enumerate(cells):
         exec(compile("".join(cell["source"]), f"cell {number}", "exec"), variables)
     assert variables["clf"].classes_.tolist() == ["north", "south", "east", "west"]
-    assert len(variables["clf"].history_) == 6
+    assert len(variables["clf"].history_) == 5
+    scores = variables["scores"]
+    assert scores["fine-tuning"]["north"] < 0.5 < scores["DSLR"]["north"]
 
 
 @pytest.mark.dataset
@@ -105,3 +110,19 @@ def test_documentation_builds_without_a_warning(tmp_path: Path):
     )
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert "ContinualNodeClassifier" in (tmp_path / "api" / "index.html").read_text()
+
+
+def test_every_decision_stands_in_the_index_under_its_title():
+    folder = ROOT / "docs" / "decisions"
+    index = (folder / "README.md").read_text(encoding="utf-8")
+    for path in sorted(folder.glob("0*.md")):
+        number, title = path.read_text(encoding="utf-8").splitlines()[0][2:].split(" · ", 1)
+        assert path.name.startswith(f"{number}-")
+        assert f"| [{number}]({path.name}) | {title} |" in index
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_links_outside_the_site_lead_somewhere(name: str):
+    links = re.findall(r"\]\(([^)#]+)", (ROOT / name).read_text(encoding="utf-8"))
+    files = [link for link in links if "://" not in link]
+    assert [link for link in files if not (ROOT / link).exists()] == []
