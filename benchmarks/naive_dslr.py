@@ -13,7 +13,7 @@ from sides import PyGNet
 from torch import Tensor
 from torch.nn import functional
 
-from evergraph.presets import PRESETS
+from evergraph.config import preset_for
 from evergraph.stream import GraphView, SparseRows, TaskStream, protocol_for
 from evergraph.stream.datasets import load_graph
 
@@ -58,7 +58,7 @@ def score(z: Tensor, i: int, j: int) -> float:
 
 
 def refined(view: GraphView, buffer: list[int], candidates: list[list[int]], z: Tensor) -> Tensor:
-    s = PRESETS["cora"]
+    s = {key: value for key, (value, _) in preset_for("cora", "dslr").items()}
     pairs = set(zip(view.adjacency.src.tolist(), view.adjacency.dst.tolist(), strict=True))
     add, remove = set(), set()
     for node, options in zip(buffer, candidates, strict=True):
@@ -96,7 +96,7 @@ def train_links(view: GraphView, x: Tensor, edges: Tensor, epochs: int, drop: fl
 
 def run(epochs: int, link_epochs: int) -> dict[str, float]:
     """Runs it on Cora and returns seconds and PM."""
-    s = PRESETS["cora"]
+    s = {key: value for key, (value, _) in preset_for("cora", "dslr").items()}
     drop, beta, smoothing = s["dropout"], s["beta"], s["label_smoothing"]
     stream = TaskStream(load_graph("cora"), protocol_for("cora"), 0)
     torch.manual_seed(0)

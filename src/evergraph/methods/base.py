@@ -20,7 +20,9 @@ NEEDS = frozenset({"old_labels", "validation", "attention", "double_backward"})
 
 
 class MethodConfig(Config):
-    """Base of a method's settings."""
+    """Base of a method's settings; ``old_names`` maps names of earlier versions to today's."""
+
+    old_names: ClassVar[Mapping[str, str]] = {}
 
 
 ConfigT = TypeVar("ConfigT", bound=MethodConfig)
