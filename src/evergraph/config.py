@@ -84,6 +84,11 @@ class RunConfig(Config):
         content = self.model_dump_json(exclude={"label", "overrides", "seed"})
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
+    def make_method(self) -> Method[Any]:
+        """Makes the method that is to learn."""
+        cls = _method_class(self.method)
+        return cls(parse(cls.Config, self.settings))
+
     def to_yaml(self) -> str:
         """Writes the configuration as YAML that :meth:`from_yaml` reads back."""
         return dump_yaml(self.model_dump(mode="json"))
