@@ -16,12 +16,11 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, Field
 
 from evergraph.errors import InputError, unknown_name
-from evergraph.files import dump_yaml, load_yaml
 from evergraph.methods import METHODS, PROBES, Method, MethodConfig, TrainConfig
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol, protocol_for
 from evergraph.train import check_backbone
-from evergraph.validation import Config, parse
+from evergraph.validation import Config, dump_yaml, load_yaml, parse
 
 SCHEMA_VERSION = 1
 SECTIONS: dict[str, type[BaseModel]] = {
@@ -186,14 +185,14 @@ def complete(
     origins = {key: "protocol" if key in changed else "default" for key in values}
     if usual != protocol_for(dataset or ""):
         origins["validation_fraction"] = "ours"
-    layers = [(key, found) for key, found in preset_for(dataset, method, presets).items()]
+    layers = list(preset_for(dataset, method, presets).items())
     for origin, part in given.items():
         layers += [(key, (value, origin)) for key, value in current_names(cls, part).items()]
     for key, (value, origin) in layers:
         if key in known:
             values[key], origins[key] = value, origin
     sections: dict[str, Any] = {
-        name: parse(section, _part(section, values))
+        name: parse(section, {key: values[key] for key in section.model_fields if key in values})
         for name, section in {"settings": cls.Config, **SECTIONS}.items()
     }
     check_backbone(cls, sections["model"])
@@ -300,10 +299,6 @@ def load_mapping(text: str, source: str) -> dict[str, Any]:
             f"Expected '{source}' to hold keys and values (got {type(content).__name__}); fix it."
         )
     return {str(key): value for key, value in content.items()}
-
-
-def _part(section: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if key in section.model_fields}
 
 
 def _method_class(name: str) -> type[Method[Any]]:
