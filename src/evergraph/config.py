@@ -84,8 +84,9 @@ class RunConfig(Config):
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     def make_method(self) -> Method[Any]:
-        """Makes the method that is to learn."""
+        """Makes the method that is to learn, refusing a backbone that it cannot work with."""
         cls = _method_class(self.method)
+        check_backbone(cls, self.model)
         return cls(parse(cls.Config, self.settings))
 
     def to_yaml(self) -> str:

@@ -9,12 +9,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from evergraph.config import Presets, Variant, check_shared, resolve
+from evergraph.config import Presets, RunConfig, Variant, check_shared, resolve
 from evergraph.errors import InputError
 from evergraph.events import Event
 from evergraph.files import write_json
 from evergraph.lab.grid import run_grid
-from evergraph.lab.jobs import make_cells
+from evergraph.lab.jobs import Cell, make_cells
 from evergraph.lab.runs import execute
 from evergraph.lab.summary import collect_results, summarise_grid
 from evergraph.stream import Graph
@@ -104,29 +104,38 @@ def compare(
         for variant in variants
         for seed in range(seeds)
     ]
-    reasons: list[str] = []
-
-    def note(cell: Any, results: dict[str, Any] | None, reason: str | None) -> None:
-        reasons.extend([f"'{cell.name}': {reason}"] if reason is not None else [])
-
     with _folder(output) as folder:
-        run_grid(
-            make_cells(configs, folder),
-            jobs=jobs,
-            device=device,
-            data_root=_root(data_root),
-            on_message=lambda message: None,
-            on_cell=note,
-        )
-        if reasons:
+        failed = _run_all(configs, folder, jobs, device, _root(data_root))
+        if failed:
             raise InputError(
-                f"Expected every run to finish (got {len(reasons)} failures, first {reasons[0]}); "
+                f"Expected every run to finish (got {len(failed)} failures, first {failed[0]}); "
                 "correct the cause and call it again."
             )
         summary = summarise_grid(collect_results(folder / "runs"))
         if output is not None:
             write_json(folder / "summary.json", summary)
         return summary
+
+
+def _run_all(
+    configs: Sequence[RunConfig], folder: Path, jobs: int, device: str, data_root: Path | None
+) -> list[str]:
+    """Runs what is not finished in a grid's folder; returns what failed, and why."""
+    reasons: list[str] = []
+
+    def note(cell: Cell, results: dict[str, Any] | None, reason: str | None) -> None:
+        if results is None:
+            reasons.append(f"'{cell.name}': {reason}")
+
+    run_grid(
+        make_cells(configs, folder),
+        jobs=jobs,
+        device=device,
+        data_root=data_root,
+        on_message=lambda message: None,
+        on_cell=note,
+    )
+    return reasons
 
 
 @contextmanager

@@ -35,7 +35,7 @@ from evergraph.metrics import scores
 from evergraph.nn.device import pick_device
 from evergraph.stream import Graph, TaskStream
 from evergraph.stream.datasets import load_graph
-from evergraph.train import Learner, check_backbone, train
+from evergraph.train import Learner, train
 
 __all__ = ["RunFolder", "execute", "finished_runs", "read_results", "runs_to_merge"]
 
@@ -62,7 +62,6 @@ def execute(
     graph = graph or load_graph(config.dataset, data_root, config.dataset_options or None)
     stream = TaskStream(graph, config.protocol, config.seed)
     check_buffer(config, stream)
-    check_backbone(type(method), config.model)
     check_validation(config, type(method))
     surroundings = environment(place)  # asks other programs: before there is anything to interrupt
     finished = folder.claim(config)

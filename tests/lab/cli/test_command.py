@@ -247,6 +247,7 @@ def test_methods_prints_every_name(command: Command):
     answer = command("methods")
     assert answer.code == 0
     assert all(name in answer.out for name in [*METHODS, *SELECTORS])
+    assert "num_neighbors=5" in answer.out  # with their settings
 
 
 def test_help_of_a_command_lists_its_options(command: Command):

@@ -165,9 +165,9 @@ def signals_raised() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, _terminate)}
+    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, _raise)}
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is to be ignored
-        before[signal.SIGINT] = signal.signal(signal.SIGINT, _interrupt)
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, _raise)
     try:
         yield
     finally:
@@ -175,9 +175,5 @@ def signals_raised() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise Terminated
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise Interrupted
+def _raise(number: int, frame: FrameType | None) -> None:
+    raise Terminated if number == signal.SIGTERM else Interrupted
