@@ -38,6 +38,13 @@ def test_unknown_name_is_an_attribute_error():
         _ = evergraph.rnu
 
 
+def test_library_imports_nothing_of_the_lab():
+    root = Path(evergraph.__file__).parent
+    library = [path for path in root.rglob("*.py") if "lab" not in path.relative_to(root).parts]
+    faces = {root / "__init__.py", root / "__main__.py"}
+    assert not [p for p in library if p not in faces and "evergraph.lab" in p.read_text("utf-8")]
+
+
 def test_import_loads_no_torch():
     code = "import evergraph, sys; print('torch' in sys.modules, 'numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -253,9 +253,11 @@ def preset_for(
     """
     own = _method_class(method).own_keys
     here = read_presets().get(dataset or "", {})
-    every = read_presets()["all"]["all"]
+    parts = [(here.get("all", {}), own), (here.get(method, {}), frozenset[str]())]
+    if presets == "printed":
+        parts.insert(0, (read_presets()["all"]["all"], own))
     values: dict[str, tuple[Any, str]] = {}
-    for part, skipped in ((every, own), (here.get("all", {}), own), (here.get(method, {}), ())):
+    for part, skipped in parts:
         for key, by_origin in part.items():
             for origin in ORIGINS if presets == "tuned" else ("printed",):
                 if origin in by_origin and key not in skipped:
