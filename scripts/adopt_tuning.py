@@ -2,9 +2,9 @@
 
     python scripts/adopt_tuning.py SEARCH_FOLDER... [--method NAME ...]
 
-Writes ``src/evergraph/experiments/tuned.yaml`` and ``docs/tuning.csv``, replacing what they hold
-of the same datasets and methods and leaving the rest. A label that is not a method's name, as of
-a variant, goes into the log alone.
+Writes the ``tuned`` values of ``src/evergraph/presets.yaml`` and ``docs/tuning.csv``, replacing
+what they hold of the same datasets and methods and leaving the rest. A label that is not a
+method's name, as of a variant, goes into the log alone.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-from evergraph.config import Variant, resolve
+from evergraph.config import Variant, read_presets, resolve
 from evergraph.errors import InputError
 from evergraph.files import write_atomic
 from evergraph.lab.trials import best_settings, join_rows, read_rows, write_rows
 from evergraph.methods import METHODS
-from evergraph.presets import PRESETS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def adopt(folders: list[Path], methods: list[str] | None, root: Path = ROOT) -> list[str]:
     """Joins searches into the repository's files and returns a line for each that was taken."""
     log = root / "docs" / "tuning.csv"
-    presets = root / "src" / "evergraph" / "tuned.yaml"
+    presets = root / "src" / "evergraph" / "presets.yaml"
     found = []
     for folder in folders:
         found = join_rows(found, read_rows(folder / "trials.csv"))
@@ -42,19 +42,29 @@ def adopt(folders: list[Path], methods: list[str] | None, root: Path = ROOT) -> 
     lines = []
     for dataset, by_method in best_settings(new).items():
         for method, settings in by_method.items():
-            if method not in METHODS or dataset not in PRESETS:
+            if method not in METHODS or dataset not in read_presets():
                 continue
             variant = Variant(name=method, options=settings, label=method)
             resolve(Variant.parse_dataset(dataset), variant, 0)  # refuses what cannot be run
-            chosen.setdefault(dataset, {})[method] = settings
+            _replace(chosen.setdefault(dataset, {}).setdefault(method, {}), settings)
             lines.append(f"{dataset} {method}: {settings}")
     rows = join_rows(read_rows(log) if log.exists() else [], new)
-    order = {dataset: place for place, dataset in enumerate(PRESETS)}
+    order = {dataset: place for place, dataset in enumerate(read_presets())}
     rows.sort(key=lambda row: (order.get(row.dataset, len(order)), row.method, row.trial))
-    body = yaml.safe_dump(chosen, sort_keys=True, allow_unicode=True)
+    body = yaml.safe_dump(chosen, sort_keys=False, allow_unicode=True, default_flow_style=None)
     write_atomic(presets, (header + body).encode())
     write_atomic(log, write_rows(rows))
     return lines
+
+
+def _replace(preset: dict[str, dict[str, Any]], settings: dict[str, Any]) -> None:
+    """Puts other tuned values in the place of those that a method has."""
+    for key in list(preset):
+        preset[key].pop("tuned", None)
+        if not preset[key]:
+            del preset[key]
+    for key, value in settings.items():
+        preset.setdefault(key, {})["tuned"] = value
 
 
 def main() -> None:

@@ -196,12 +196,12 @@ class ConfigTarget(Target):
         return TOKENS["config"]
 
     def read(self, path: Path) -> object:
-        from evergraph.lab.cli import options  # noqa: PLC0415
+        from evergraph.lab.cli.runs import complete_config, shared_settings  # noqa: PLC0415
 
-        complete = options.complete_config(path)
+        complete = complete_config(path)
         if complete is not None:
             return complete.hash, complete.to_yaml()
-        return options.shared_settings(None, path)
+        return shared_settings(None, path)
 
 
 class NpzTarget(Target):

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import evergraph
 import golden
-from evergraph.config import Variant, resolve
-from evergraph.estimator import ContinualNodeClassifier
+from evergraph.config import Variant, resolve, settable_keys
 from evergraph.events import Epoch
-from evergraph.lab.runs import execute
+from evergraph.lab.runs import RunFolder
 
 RECORDED = Path(__file__).parent / "data" / "v0.1.0"
 TRAJECTORIES = json.loads((RECORDED / "trajectories.json").read_text())
@@ -20,16 +20,17 @@ HASHES = json.loads((RECORDED / "hashes.json").read_text())
 
 
 @pytest.mark.parametrize("name", TRAJECTORIES)
-def test_run_follows_the_recorded_trajectory(name, tmp_path):
-    variant = Variant.parse(golden.cases()[name])
-    config = resolve(Variant.parse_dataset(golden.DATASET), variant, 0, golden.SETTINGS)
+def test_run_follows_the_recorded_trajectory(name):
     losses = []
 
     def note(event):
         if isinstance(event, Epoch):
             losses.append(float(event.loss))
 
-    results = execute(config, tmp_path / "run", on_event=note)
+    method = golden.cases()[name]
+    known = settable_keys(Variant.parse(method).name)
+    settings = {key: value for key, value in golden.SETTINGS.items() if key in known}
+    results = evergraph.run(golden.DATASET, method, settings=settings, on_event=note, device="cpu")
     recorded = TRAJECTORIES[name]
     assert losses == pytest.approx(recorded["losses"], rel=1e-3, abs=1e-6)
     for row, before in zip(results["accuracy_matrix"], recorded["accuracy_matrix"], strict=True):
@@ -42,7 +43,7 @@ def test_run_follows_the_recorded_trajectory(name, tmp_path):
 def test_estimator_follows_the_recorded_predictions(method):
     recorded = ESTIMATORS[method]
     keeps = method in {"replay", "er-gnn", "gem", "dslr", "rclg", "continual-gnn", "analytic"}
-    clf = ContinualNodeClassifier(
+    clf = evergraph.ContinualNodeClassifier(
         method,
         settings=recorded["settings"],
         seed=3,
@@ -73,7 +74,5 @@ def test_resolved_settings_have_the_recorded_hash(case):
     "folder", sorted((RECORDED / "grid").glob("*/*/seed-0")), ids=lambda p: p.parent.name
 )
 def test_recorded_run_is_known_by_its_hash(folder):
-    from evergraph.lab.runs import RunFolder
-
     results = json.loads((folder / "results.json").read_text())
     assert RunFolder(folder).config().hash == results["config_hash"]

@@ -1,23 +1,26 @@
-"""RunConfig: everything that determines a run, and how the command's words become one."""
+"""Settings: class defaults, ``presets.yaml`` and the user's words, resolved in one place.
+
+:func:`complete` puts them together and says where every value comes from; runs and the estimator
+go through it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, Field
 
 from evergraph.errors import InputError, unknown_name
-from evergraph.files import dump_yaml, load_yaml
-from evergraph.methods import TrainConfig, method_class
+from evergraph.methods import METHODS, PROBES, Method, MethodConfig, TrainConfig
 from evergraph.nn import ModelConfig
-from evergraph.presets import Presets, preset_for
-from evergraph.protocols import usual_protocol
-from evergraph.stream import Protocol
+from evergraph.stream import Protocol, protocol_for
 from evergraph.train import check_backbone
-from evergraph.validation import Config, parse
+from evergraph.validation import Config, dump_yaml, load_yaml, parse
 
 SCHEMA_VERSION = 1
 SECTIONS: dict[str, type[BaseModel]] = {
@@ -25,6 +28,12 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "model": ModelConfig,
     "protocol": Protocol,
 }
+#: ``tuned`` are our settings, ``printed`` the paper's to the letter.
+Presets = Literal["tuned", "printed"]
+#: Where a preset's value comes from; of several the last counts.
+ORIGINS = ("printed", "tuned", "ours")
+#: What is held out of each class for a method that needs validation nodes, unless it is set.
+NEEDED_VALIDATION = 0.1
 
 
 class RunConfig(Config):
@@ -73,9 +82,15 @@ class RunConfig(Config):
         return self._digest({"label", "overrides", "seed"})
 
     def _digest(self, exclude: set[str]) -> str:
-        settings = method_class(self.method).Config.hashed_as(self.settings)
+        settings = _method_class(self.method).Config.hashed_as(self.settings)
         content = self.model_copy(update={"settings": settings}).model_dump_json(exclude=exclude)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
+
+    def make_method(self) -> Method[Any]:
+        """Makes the method that is to learn, refusing a backbone that it cannot work with."""
+        cls = _method_class(self.method)
+        check_backbone(cls, self.model)
+        return cls(parse(cls.Config, self.settings))
 
     def to_yaml(self) -> str:
         """Writes the configuration as YAML that :meth:`from_yaml` reads back."""
@@ -89,7 +104,7 @@ class RunConfig(Config):
             if isinstance(values.get(name), dict):
                 values[name] = parse(section, values[name], prefix=f"{name}.")
         config = parse(cls, values)
-        settings = parse(method_class(config.method).Config, config.settings)
+        settings = parse(_method_class(config.method).Config, config.settings)
         kept = settings.model_dump(mode="json", exclude_unset=True)  # under today's names
         return config.model_copy(update={"settings": kept})
 
@@ -138,6 +153,58 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
+class Complete(NamedTuple):
+    """Every setting of a method, in its section, and where each comes from."""
+
+    settings: MethodConfig
+    training: TrainConfig
+    model: ModelConfig
+    protocol: Protocol
+    origins: dict[str, str]
+
+
+def complete(
+    dataset: str | None,
+    method: str,
+    given: Mapping[str, Mapping[str, Any]],
+    presets: Presets = "tuned",
+) -> Complete:
+    """Puts defaults, the dataset's protocol and preset and what is given together, in that order.
+
+    Args:
+        dataset: A dataset's name or path, None for a graph that has none.
+        method: Registered name of the method.
+        given: Settings by their origin, as ``--set`` or a file's name; later ones win. Keys that
+            the method has not are left out.
+        presets: Ours, or the paper's to the letter.
+
+    Returns:
+        The sections. An origin is ``default``, ``protocol`` (the authors' split of the dataset),
+        one of :data:`ORIGINS`, or a key of ``given``.
+    """
+    cls = _method_class(method)
+    known = settable_keys(method)
+    usual = usual_protocol(dataset, method)
+    changed = {key for key, value in Protocol() if getattr(usual, key) != value}
+    values: dict[str, Any] = usual.model_dump()
+    origins = {key: "protocol" if key in changed else "default" for key in values}
+    if usual != protocol_for(dataset or ""):
+        origins["validation_fraction"] = "ours"
+    layers = list(preset_for(dataset, method, presets).items())
+    for origin, part in given.items():
+        layers += [(key, (value, origin)) for key, value in current_names(cls, part).items()]
+    for key, (value, origin) in layers:
+        if key in known:
+            values[key], origins[key] = value, origin
+    sections: dict[str, Any] = {
+        name: parse(section, {key: values[key] for key in section.model_fields if key in values})
+        for name, section in {"settings": cls.Config, **SECTIONS}.items()
+    }
+    check_backbone(cls, sections["model"])
+    keys = [key for section in sections.values() for key in type(section).model_fields]
+    return Complete(**sections, origins={key: origins.get(key, "default") for key in keys})
+
+
 def resolve(
     dataset: Variant,
     method: Variant,
@@ -145,7 +212,7 @@ def resolve(
     shared: Mapping[str, Any] | None = None,
     presets: Presets = "tuned",
 ) -> RunConfig:
-    """Puts defaults, the dataset's preset and the user's settings together, in that order.
+    """Makes the complete description of a run from what a user asks for.
 
     Args:
         dataset: The graph, with options if it is generated.
@@ -154,37 +221,65 @@ def resolve(
         shared: Settings for every method that has them; see :func:`check_shared`.
         presets: Ours, or the paper's to the letter.
     """
-    cls = method_class(method.name)
-    known = settable_keys(method.name)
+    cls, known = _method_class(method.name), settable_keys(method.name)
     for key in method.options:
         if key not in known:
             raise unknown_name(f"key of method '{method.name}'", key, known)
     applying = {key: value for key, value in (shared or {}).items() if key in known}
-    overrides = {**applying, **method.options}
-    preset = preset_for(dataset.name, method.name, presets)
-    values = {**{key: value for key, value in preset.items() if key in known}, **overrides}
-    protocol = usual_protocol(dataset.name, method.name).model_dump()
-    sections = {
-        name: parse(section, {**(protocol if name == "protocol" else {}), **_part(section, values)})
-        for name, section in SECTIONS.items()
+    overrides = current_names(cls, {**applying, **method.options})
+    found = complete(dataset.name, method.name, {"user": overrides}, presets)
+    described = {
+        "dataset": dataset.name,
+        "dataset_options": dataset.options,
+        "method": method.name,
+        "label": method.label,
+        "overrides": overrides,
+        "seed": seed,
+        "settings": found.settings.model_dump(mode="json"),
     }
-    settings = parse(cls.Config, _part(cls.Config, values))
-    model = sections["model"]
-    assert isinstance(model, ModelConfig)
-    check_backbone(cls, model)
-    return parse(
-        RunConfig,
-        {
-            "dataset": dataset.name,
-            "dataset_options": dataset.options,
-            "method": method.name,
-            "label": method.label,
-            "overrides": overrides,
-            "seed": seed,
-            "settings": settings.model_dump(mode="json"),
-            **sections,
-        },
-    )
+    return parse(RunConfig, described | {name: getattr(found, name) for name in SECTIONS})
+
+
+@cache
+def read_presets() -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
+    """Reads ``presets.yaml``: dataset → method → setting → origin → value."""
+    return {name: part for name, part in _presets_file().items() if name != "own"}
+
+
+@cache
+def _presets_file() -> dict[str, Any]:
+    text = resources.files("evergraph").joinpath("presets.yaml").read_text("utf-8")
+    values: dict[str, Any] = load_yaml(text, "presets.yaml")
+    return values
+
+
+def preset_for(
+    dataset: str | None, method: str, presets: Presets = "tuned"
+) -> dict[str, tuple[Any, str]]:
+    """Returns a method's preset on a dataset: setting → (value, origin); some may not be its.
+
+    ``printed`` settings leave the methods that the paper compares with their own papers' defaults.
+    """
+    own = frozenset[str](_presets_file()["own"].get(method, ()))
+    here = read_presets().get(dataset or "", {})
+    parts = [(here.get("all", {}), own), (here.get(method, {}), frozenset[str]())]
+    if presets == "printed":
+        parts.insert(0, (read_presets()["all"]["all"], own))
+    values: dict[str, tuple[Any, str]] = {}
+    for part, skipped in parts:
+        for key, by_origin in part.items():
+            for origin in ORIGINS if presets == "tuned" else ("printed",):
+                if origin in by_origin and key not in skipped:
+                    values[key] = (by_origin[origin], origin)
+    return values
+
+
+def usual_protocol(dataset: str | None, method: str) -> Protocol:
+    """Returns the paper's protocol, with validation nodes where the method needs some."""
+    protocol = protocol_for(dataset or "")
+    if "validation" in _method_class(method).needs and not protocol.validation_fraction:
+        return protocol.model_copy(update={"validation_fraction": NEEDED_VALIDATION})
+    return protocol
 
 
 def check_shared(shared: Mapping[str, Any], methods: Sequence[str]) -> None:
@@ -197,8 +292,15 @@ def check_shared(shared: Mapping[str, Any], methods: Sequence[str]) -> None:
 
 def settable_keys(method: str) -> set[str]:
     """Lists every key that ``--set`` takes for a method."""
-    sections = [method_class(method).Config, *SECTIONS.values()]
-    return {key for section in sections for key in section.model_fields} - {"name"}
+    config = _method_class(method).Config
+    sections = [config, *SECTIONS.values()]
+    keys = {key for section in sections for key in section.model_fields}
+    return (keys | config.old_names.keys()) - {"name"}
+
+
+def current_names(method: type[Method[Any]], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Gives settings under an older name the one that they have now."""
+    return {method.Config.old_names.get(key, key): value for key, value in settings.items()}
 
 
 def load_mapping(text: str, source: str) -> dict[str, Any]:
@@ -211,5 +313,8 @@ def load_mapping(text: str, source: str) -> dict[str, Any]:
     return {str(key): value for key, value in content.items()}
 
 
-def _part(section: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if key in section.model_fields}
+def _method_class(name: str) -> type[Method[Any]]:
+    known = METHODS | PROBES
+    if name not in known:
+        raise unknown_name("method", name, METHODS)
+    return known[name]

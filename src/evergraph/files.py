@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import os
 import shutil
 import stat
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -42,6 +43,8 @@ def write_synced(path: Path, content: bytes) -> None:
 
 def sync_folder(path: Path) -> None:
     """Waits until the disk has the names in a folder, where the system can do that."""
+    if sys.platform == "win32":  # a folder cannot be opened there
+        return
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -70,12 +73,14 @@ def read_regular(path: Path, root: Path | None = None) -> bytes:
     Raises:
         OSError: If there is no such regular file.
     """
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    flags = os.O_RDONLY | _flags("O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
     if root is not None:
-        flags |= os.O_NOFOLLOW
-        for part in path.relative_to(root).parents:
-            if (root / part) != root and (root / part).is_symlink():
-                raise OSError(0, f"'{root / part}' is a link")
+        flags |= _flags("O_NOFOLLOW")
+        inside = [root / part for part in path.relative_to(root).parents]
+        checked = inside if hasattr(os, "O_NOFOLLOW") else [*inside, path]
+        for part in checked:
+            if part != root and part.is_symlink():
+                raise OSError(0, f"'{part}' is a link")
     handle = os.open(path, flags)
     with os.fdopen(handle, "rb") as file:
         about = os.fstat(handle)
@@ -84,6 +89,11 @@ def read_regular(path: Path, root: Path | None = None) -> bytes:
         if about.st_size > physical_memory():
             raise OSError(0, "larger than the memory")
         return file.read(about.st_size)
+
+
+def _flags(*names: str) -> int:
+    """Joins the flags of ``os.open`` that this system has."""
+    return sum(getattr(os, name, 0) for name in names)
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -128,7 +138,11 @@ def replacing(folder: Path) -> Iterator[Path]:
 
 def physical_memory() -> int:
     """Returns the memory of this machine in bytes, whoever uses it now."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if sys.platform != "win32":
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    status = (ctypes.c_uint64 * 8)(64)  # MEMORYSTATUSEX: its own length, then the whole memory
+    ctypes.WinDLL("kernel32").GlobalMemoryStatusEx(status)
+    return status[1]
 
 
 TENSOR = "$tensor"
@@ -192,61 +206,3 @@ def _lower(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     if isinstance(value, list):
         return [_lower(item, tensors) for item in value]
     return value
-
-
-#: A configuration has about 2,000 characters; reading is slow in the length.
-MAX_LENGTH = 100_000
-#: Nothing is nested deeper; going to Python's limit takes most of a second.
-MAX_DEPTH = 50
-
-
-class PlainLoader(yaml.SafeLoader):
-    """Reads plain values; a reference to another value is refused.
-
-    A few lines of references to references stand for more values than fit in any memory.
-    """
-
-    depth = 0  # of the value that is being composed
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Composes one value that is written out."""
-        if self.check_event(yaml.AliasEvent):
-            raise InputError("a reference")
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise yaml.YAMLError("too deep")
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
-
-
-class PlainDumper(yaml.SafeDumper):
-    """Writes every value out, also one that comes twice."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        """Tells not to refer to a value written before."""
-        return True
-
-
-def dump_yaml(content: Any) -> str:
-    """Writes plain values so that :func:`load_yaml` reads them back."""
-    return yaml.dump(content, Dumper=PlainDumper, sort_keys=False, allow_unicode=True)
-
-
-def load_yaml(text: str, source: str) -> Any:
-    """Reads YAML, turning every failure into one sentence."""
-    if len(text) > MAX_LENGTH:
-        raise InputError(
-            f"Expected '{source}' of at most {MAX_LENGTH} characters (got {len(text)}); check that "
-            "it is a configuration."
-        )
-    try:
-        return yaml.load(text, Loader=PlainLoader)
-    except InputError:
-        raise InputError(
-            f"Expected '{source}' without references (got one, written *name); write the value out."
-        ) from None
-    except Exception as error:  # the loader lets many kinds through, such as KeyError
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1}" if mark else ""
-        raise InputError(f"Expected '{source}' to be YAML (it is not{where}); fix it.") from None

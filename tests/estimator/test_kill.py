@@ -66,7 +66,7 @@ def results(folder: Path) -> tuple[Any, bytes]:
 
 def weights(folder: Path) -> bytes:
     """Returns the network and the method's state of a checkpoint, without its records."""
-    from evergraph.lab.checkpoint import pack, unpack
+    from evergraph.files import pack, unpack
 
     state = unpack((folder / "checkpoint" / "learner.safetensors").read_bytes())
     return pack({key: state[key] for key in ("next_task", "method", "model")})

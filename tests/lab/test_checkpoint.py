@@ -14,7 +14,7 @@ from torch import Tensor
 
 from evergraph.errors import InputError
 from evergraph.events import TaskDone
-from evergraph.lab.checkpoint import load_checkpoint, save_checkpoint
+from evergraph.lab.folder import load_checkpoint, save_checkpoint
 from evergraph.methods import TrainConfig, make_method
 from evergraph.methods.base import Method, MethodConfig
 from evergraph.nn import ModelConfig, build_model

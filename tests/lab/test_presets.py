@@ -8,42 +8,47 @@ from pathlib import Path
 import pytest
 import yaml
 
-from evergraph import presets
-from evergraph.config import Variant, resolve, settable_keys
+from evergraph import config as settings_of
+from evergraph.config import Variant, preset_for, read_presets, resolve, settable_keys
 from evergraph.errors import InputError
 from evergraph.lab.trials import TrialRow, read_rows, write_rows
 from evergraph.methods import METHODS, method_class
-from evergraph.presets import PRESETS, preset_for, tuned
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "adopt_tuning.py"
 
 
 def test_tuned_values_are_of_known_datasets_methods_and_searched_keys():
-    for dataset, by_method in tuned().items():
-        assert dataset in PRESETS
-        for method, settings in by_method.items():
-            assert settings.keys() <= settable_keys(method)
-            assert "buffer_size" not in settings
+    for dataset, by_method in read_presets().items():
+        for method in by_method.keys() - {"all"}:
+            assert by_method[method].keys() <= settable_keys(method)
+            assert "buffer_size" not in by_method[method]
             resolve(Variant.parse(dataset), Variant.parse(method), 0)
 
 
 def test_preset_is_the_shared_one_without_own_keys_then_the_tuned_one(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    chosen = {"cora": {"ewc": {"lam": 300, "dropout": 0.2}, "er-gnn": {"selector": "im"}}}
-    monkeypatch.setattr(presets, "tuned", lambda: chosen)
+    values = {key: dict(by_method) for key, by_method in read_presets().items()}
+    shared = values["cora"]["all"]
+    tuned = {"lam": {"tuned": 300}, "dropout": {"tuned": 0.2}}
+    values["cora"] = {"all": shared, "ewc": tuned, "er-gnn": {"selector": {"tuned": "im"}}}
+    monkeypatch.setattr(settings_of, "read_presets", lambda: values)
     config = resolve(Variant.parse("cora"), Variant.parse("ewc"), 0)
     assert (config.settings["lam"], config.model.dropout) == (300.0, 0.2)
-    assert config.training.label_smoothing == PRESETS["cora"]["label_smoothing"]
+    assert config.training.label_smoothing == shared["label_smoothing"]["tuned"]
     assert config.overrides == {}
     er_gnn = resolve(Variant.parse("cora"), Variant.parse("er-gnn"), 0).settings
     assert (er_gnn["selector"], er_gnn["beta"]) == ("im", "share")
     assert er_gnn["replay_weights"] == "balanced"
     # What is not tuned is as it was, and the user has the last word.
+    last = {key: list(by_origin.items())[-1] for key, by_origin in shared.items()}
     for method in ("dslr", "replay", "finetune", "joint"):
-        assert preset_for("cora", method) == PRESETS["cora"]
+        found = preset_for("cora", method)
+        assert found == {key: (value, origin) for key, (origin, value) in last.items()}
     assert "lam" not in preset_for("cora", "mas")
     assert preset_for("graph.npz", "ewc") == {}
+    letter = preset_for("graph.npz", "replay", "printed")
+    assert letter.keys() == {"dropout", "head_init", "label_smoothing", "replay_weights"}
     mine = resolve(Variant.parse("cora"), Variant.parse("ewc:lam=5"), 0, {"dropout": 0.3})
     assert (mine.settings["lam"], mine.model.dropout) == (5.0, 0.3)
 
@@ -83,10 +88,11 @@ def row(method: str, trial: int, pm: float, settings: str, dataset: str = "cora"
 
 def test_adopt_joins_searches_into_presets_and_log(tmp_path: Path, adopt):
     root = tmp_path / "repository"
-    target = root / "src" / "evergraph" / "tuned.yaml"
+    target = root / "src" / "evergraph" / "presets.yaml"
     target.parent.mkdir(parents=True)
     (root / "docs").mkdir()
-    target.write_text("# what this is\n# and whence\n{}\n")
+    there = {"cora": {"all": {"r": {"printed": 0.3}}, "ewc": {"lr": {"tuned": 1, "ours": 2}}}}
+    target.write_text(f"# what this is\n# and whence\n{yaml.safe_dump(there)}")
     first = folder(
         tmp_path / "a",
         row("ewc", 0, 40.0, "lam=1000"),
@@ -98,9 +104,14 @@ def test_adopt_joins_searches_into_presets_and_log(tmp_path: Path, adopt):
     lines = adopt([first, second], None, root)
     assert len(lines) == 3  # the variant is no method of its own
     assert target.read_text().startswith("# what this is\n# and whence\n")
+    assert "\n    lam: {tuned: 30}\n" in target.read_text()
     assert yaml.safe_load(target.read_text()) == {
-        "cora": {"ewc": {"lam": 30}, "er-gnn": {"selector": "cm", "replay_weights": "none"}},
-        "amazon-computers": {"ewc": {"lam": 1}},
+        "cora": {
+            "all": {"r": {"printed": 0.3}},
+            "ewc": {"lr": {"ours": 2}, "lam": {"tuned": 30}},
+            "er-gnn": {"selector": {"tuned": "cm"}, "replay_weights": {"tuned": "none"}},
+        },
+        "amazon-computers": {"ewc": {"lam": {"tuned": 1}}},
     }
     log = read_rows(root / "docs" / "tuning.csv")
     assert [(r.dataset, r.method, r.trial) for r in log] == [
@@ -112,7 +123,7 @@ def test_adopt_joins_searches_into_presets_and_log(tmp_path: Path, adopt):
     ]
     again = folder(tmp_path / "c", row("ewc", 0, 70.0, "lam=3"), row("mas", 0, 70.0, "lam=3"))
     adopt([again], ["ewc"], root)  # only what is asked for; its old rows go
-    assert yaml.safe_load(target.read_text())["cora"]["ewc"] == {"lam": 3}
+    assert yaml.safe_load(target.read_text())["cora"]["ewc"]["lam"] == {"tuned": 3}
     assert "mas" not in yaml.safe_load(target.read_text())["cora"]
     assert len(read_rows(root / "docs" / "tuning.csv")) == 4
     before = target.read_bytes()

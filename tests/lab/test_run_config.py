@@ -10,21 +10,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evergraph.config import (
+    ORIGINS,
     SECTIONS,
     RunConfig,
     Variant,
     check_shared,
+    complete,
     load_mapping,
     parse_settings,
+    preset_for,
+    read_presets,
     resolve,
     settable_keys,
 )
 from evergraph.errors import InputError
 from evergraph.methods import METHODS, TrainConfig
 from evergraph.nn import ModelConfig
-from evergraph.presets import PRESETS, SAFER
 from evergraph.stream import Protocol, protocol_for
 from evergraph.stream.datasets import DATASETS
+
+PRESETS = [dataset for dataset in read_presets() if dataset != "all"]
+
+
+def preset(dataset: str, key: str, method: str = "replay") -> Any:
+    return preset_for(dataset, method)[key][0]
 
 
 def resolved(
@@ -47,7 +56,10 @@ def test_keys_have_one_section_each(method: str):
 def test_presets_use_known_datasets_and_keys(dataset: str):
     known = set().union(*(settable_keys(method) for method in METHODS))
     assert dataset in DATASETS
-    assert PRESETS[dataset].keys() <= known
+    assert read_presets()[dataset].keys() <= METHODS.keys() | {"all"}
+    for part in read_presets()[dataset].values():
+        assert part.keys() <= known
+        assert all(by_origin.keys() <= set(ORIGINS) for by_origin in part.values())
     for method in METHODS:  # and values that every method takes
         resolved(dataset, method)
 
@@ -72,11 +84,11 @@ def test_resolve_holds_nodes_out_for_a_method_that_validates():
 
 def test_resolve_takes_preset_over_defaults():
     config = resolved("citeseer")
-    assert config.settings["r"] == PRESETS["citeseer"]["r"]
-    assert config.model.dropout == PRESETS["citeseer"]["dropout"]
+    assert config.settings["r"] == preset("citeseer", "r")
+    assert config.model.dropout == preset("citeseer", "dropout")
     replay = resolved("citeseer", "replay").training
-    assert replay.label_smoothing == PRESETS["citeseer"]["label_smoothing"]
-    assert config.training.label_smoothing == SAFER["citeseer"]["dslr"]["label_smoothing"] == 0.1
+    assert replay.label_smoothing == preset("citeseer", "label_smoothing") == 0.2
+    assert config.training.label_smoothing == preset("citeseer", "label_smoothing", "dslr") == 0.1
     assert config.protocol == protocol_for("citeseer")
     assert config.overrides == {}  # what the user set, nothing else
 
@@ -85,7 +97,7 @@ def test_resolve_takes_preset_over_defaults():
 def test_resolve_leaves_a_methods_own_keys_alone(dataset: str):
     config = resolved(dataset, "er-gnn")
     assert config.settings["beta"] == "share" != resolved(dataset, "replay").settings["beta"]
-    assert config.settings["buffer_size"] == PRESETS[dataset]["buffer_size"]  # all else is shared
+    assert config.settings["buffer_size"] == preset(dataset, "buffer_size")  # all else is shared
     assert resolved(dataset, "er-gnn:beta=0.2").settings["beta"] == 0.2
     assert resolved(dataset, "er-gnn", shared={"beta": 0.4}).settings["beta"] == 0.4
 
@@ -100,6 +112,46 @@ def test_resolve_takes_shared_over_preset_and_own_options_over_shared():
     assert config.protocol.test_share == protocol_for("citeseer").test_share
     assert config.overrides == {"r": 0.4, "beta": 0.2, "classes_per_task": 3, "epochs": 9}
     assert (config.label, config.method, config.seed) == ("mine", "replay", 5)
+
+
+def test_complete_tells_where_every_value_comes_from():
+    given = {"settings.yaml": {"lr": 0.5, "heads": 2}, "--set": {"lr": 0.1, "margin": 9}}
+    found = complete("citeseer", "dslr", given)
+    sections = [METHODS["dslr"].Config, *SECTIONS.values()]
+    assert list(found.origins) == [key for section in sections for key in section.model_fields]
+    assert (found.training.lr, found.model.heads) == (0.1, 2)
+    assert {
+        "lr": "--set",
+        "heads": "settings.yaml",
+        "buffer_size": "printed",
+        "r": "tuned",
+        "label_smoothing": "ours",
+        "epochs": "default",
+        "test_share": "protocol",
+        "evaluate": "default",
+    }.items() <= found.origins.items()
+    assert "margin" not in found.origins  # GEM's, not DSLR's
+    letter = complete("citeseer", "dslr", {}, "printed")
+    assert {letter.origins[key] for key in ("r", "dropout", "label_smoothing")} == {"printed"}
+    assert complete("cora", "rclg", {}).origins["validation_fraction"] == "ours"
+
+
+def test_complete_needs_no_dataset():
+    found = complete(None, "dslr", {"user": {"tau": 0.5}})
+    assert (found.training, found.model) == (TrainConfig(), ModelConfig())
+    assert found.protocol == Protocol()
+    assert found.settings == METHODS["dslr"].Config(tau=0.5)
+    assert found.origins["tau"] == "user"
+
+
+def test_settings_are_taken_under_their_old_names(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(METHODS["dslr"].Config, "old_names", {"threshold": "tau"})
+    check_shared({"threshold": 0.3}, ["dslr"])
+    old = resolved("cora", "dslr:threshold=0.3")
+    assert old.hash == resolved("cora", "dslr:tau=0.3").hash
+    assert old.overrides == {"tau": 0.3}
+    with pytest.raises(InputError, match="did you mean 'threshold'"):
+        check_shared({"treshold": 0.3}, ["dslr"])
 
 
 def test_resolve_leaves_shared_keys_to_methods_that_have_them():

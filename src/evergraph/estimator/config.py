@@ -7,13 +7,11 @@ from typing import Any
 
 from pydantic import Field
 
-from evergraph.config import Variant, resolve, settable_keys
+from evergraph.config import complete, read_presets, settable_keys
 from evergraph.errors import InputError, unknown_name
 from evergraph.methods import TrainConfig, method_class
 from evergraph.nn import ModelConfig
-from evergraph.presets import PRESETS
 from evergraph.stream import Protocol
-from evergraph.train import check_backbone
 from evergraph.validation import Config, parse
 
 SCHEMA_VERSION = 1
@@ -61,7 +59,6 @@ def make_config(given: Mapping[str, Any]) -> EstimatorConfig:
     """Completes what a user gave with the preset's and the method's defaults."""
     parameters = parse(Parameters, given)
     options = dict(parameters.settings)
-    cls = method_class(parameters.method)
     known = settable_keys(parameters.method) - set(Protocol.model_fields)
     if parameters.buffer_size is not None:
         if "buffer_size" not in known:
@@ -73,22 +70,19 @@ def make_config(given: Mapping[str, Any]) -> EstimatorConfig:
     for key in options:
         if key not in known:
             raise unknown_name(f"setting of method '{parameters.method}'", key, known)
-    if parameters.preset is not None and parameters.preset not in PRESETS:
-        raise unknown_name("preset", parameters.preset, PRESETS)
-    name = parameters.preset or "estimator"
-    resolved = resolve(
-        Variant(name=name, label=name),
-        Variant(name=parameters.method, options=options, label=parameters.method),
-        parameters.seed,
-    )
-    config = EstimatorConfig(
+    if parameters.preset is not None and parameters.preset not in _presets():
+        raise unknown_name("preset", parameters.preset, _presets())
+    found = complete(parameters.preset, parameters.method, {"user": options})
+    return EstimatorConfig(
         parameters=parameters,
-        settings=resolved.settings,
-        training=resolved.training,
-        model=resolved.model,
+        settings=found.settings.model_dump(mode="json"),
+        training=found.training,
+        model=found.model,
     )
-    check_backbone(cls, config.model)
-    return config
+
+
+def _presets() -> set[str]:
+    return read_presets().keys() - {"all"}
 
 
 def read_config(content: Mapping[str, Any]) -> EstimatorConfig:

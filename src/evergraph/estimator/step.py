@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from evergraph.config import NEEDED_VALIDATION
 from evergraph.errors import InputError
 from evergraph.estimator.change import Change, check_nodes, rows_of
 from evergraph.estimator.evaluator import draw_share, join
@@ -15,7 +16,6 @@ from evergraph.estimator.growing import Edits, Id
 from evergraph.estimator.state import Entry, State, copy_learner
 from evergraph.events import Event
 from evergraph.nn.device import denormals_flushed
-from evergraph.protocols import NEEDED_VALIDATION
 from evergraph.rng import make_generator
 from evergraph.stream import GraphView, LabelledNodes
 from evergraph.train import Learner, check_needs, learn_task, make_context, plan_for, started

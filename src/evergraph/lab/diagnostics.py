@@ -76,37 +76,28 @@ class Diagnostics:
         """Describes the kept nodes: spread, distance from the centre, neighbours."""
         diversity: dict[int, float | None] = {}
         centrality: dict[int, float | None] = {}
-        for label, kept in picks.items():
-            if label not in self.chosen_by:
-                continue
+        for label in (label for label in picks if label in self.chosen_by):
             train, h = self.chosen_by[label]
-            mine = h[torch.isin(train, kept)]
-            overall = mean_pairwise_distance(h)
-            between = mean_pairwise_distance(mine)
-            diversity[label] = _ratio(between, overall) if mine.shape[0] > 1 else None
-            to_centre = (mine - h.mean(dim=0)).norm(dim=1).mean()
-            centrality[label] = _ratio(to_centre, overall)
-        nodes = torch.cat(list(picks.values()))
+            mine, overall = h[torch.isin(train, picks[label])], mean_pairwise_distance(h)
+            apart = mine.shape[0] > 1
+            diversity[label] = _ratio(mean_pairwise_distance(mine), overall) if apart else None
+            centrality[label] = _ratio((mine - h.mean(dim=0)).norm(dim=1).mean(), overall)
+        nodes, labels = torch.cat(list(picks.values())), self.stream.labels
+        graphs = {"before": before, "after": after}
         homophily = {
             name: {
-                label: float(node_homophily(graph, kept, self.stream.labels).mean())
-                for label, kept in picks.items()
+                c: float(node_homophily(graph, kept, labels).mean()) for c, kept in picks.items()
             }
-            for name, graph in (("before", before), ("after", after))
+            for name, graph in graphs.items()
         }
+        degrees = {name: graph.degree[nodes] for name, graph in graphs.items()}
         return {
             "buffer_sizes": {str(label): kept.numel() for label, kept in picks.items()},
             "buffer_diversity": _with_mean(diversity),
             "distance_from_centre": _with_mean(centrality),
             "buffer_homophily": {name: _with_mean(part) for name, part in homophily.items()},
-            "isolated_buffer_nodes": {
-                "before": int((before.degree[nodes] == 0).sum()),
-                "after": int((after.degree[nodes] == 0).sum()),
-            },
-            "buffer_degree": {
-                "before": float(before.degree[nodes].float().mean()),
-                "after": float(after.degree[nodes].float().mean()),
-            },
+            "isolated_buffer_nodes": {key: int((d == 0).sum()) for key, d in degrees.items()},
+            "buffer_degree": {key: float(d.float().mean()) for key, d in degrees.items()},
         }
 
     def _correct_diversity(self, h: Tensor, logits: Tensor) -> dict[int, float | None]:

@@ -3,107 +3,43 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
+import subprocess
+import sys
 from collections.abc import Callable
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from evergraph import __version__
 from evergraph.config import SCHEMA_VERSION, RunConfig
 from evergraph.errors import InputError
 from evergraph.events import Event, TaskDone
-from evergraph.files import make_folder, read_regular, write_atomic, write_json
-from evergraph.lab.checkpoint import load_checkpoint, save_checkpoint
+from evergraph.files import write_atomic, write_json
 from evergraph.lab.diagnostics import Diagnostics
-from evergraph.lab.environment import environment
-from evergraph.lab.results import check_restored, read_results
-from evergraph.methods import Method, make_method
+from evergraph.lab.folder import (
+    RunFolder,
+    check_restored,
+    finished_runs,
+    load_checkpoint,
+    read_results,
+    runs_to_merge,
+    save_checkpoint,
+)
+from evergraph.methods import Method
 from evergraph.metrics import scores
-from evergraph.nn.device import denormals_flushed, pick_device
+from evergraph.nn.device import pick_device
 from evergraph.stream import Graph, TaskStream
 from evergraph.stream.datasets import load_graph
-from evergraph.train import Learner, check_backbone, train
+from evergraph.train import Learner, train
+
+__all__ = ["RunFolder", "execute", "finished_runs", "read_results", "runs_to_merge"]
 
 OnEvent = Callable[[Event], None]
-
-
-class RunFolder:
-    """The folder of one run: the unit of truth.
-
-    ``config.yaml`` · ``environment.json`` · ``events.jsonl`` · ``checkpoint/`` ·
-    ``results.json``, which exists only when the run is finished.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.results_file = path / "results.json"
-        self.checkpoint = path / "checkpoint"
-
-    def inspect(self, config: RunConfig) -> dict[str, Any] | None:
-        """Returns the results if this run is finished here, None if it may run here.
-
-        Refuses a folder that holds another run or other files; writes nothing.
-        """
-        if (self.path / "config.yaml").exists():
-            there = self.config()
-            if there.hash != config.hash:
-                raise InputError(
-                    f"Expected '--output' without another run (got '{self.path}', which holds "
-                    f"{there.method} on {there.dataset}, seed {there.seed}, with other settings); "
-                    "choose another folder."
-                )
-            return read_results(self.results_file) if self.results_file.exists() else None
-        if self.path.exists():
-            if not self.path.is_dir():
-                raise InputError(
-                    f"Expected '--output' to be a folder (got the file '{self.path}'); choose "
-                    "another."
-                )
-            # A kill while a file was being written leaves only that file's unfinished twin.
-            if any(not entry.name.endswith(".new") for entry in self.path.iterdir()):
-                raise InputError(
-                    f"Expected '--output' to be a new or empty folder (got '{self.path}', which "
-                    "holds other files); choose another folder."
-                )
-        return None
-
-    def claim(self, config: RunConfig) -> dict[str, Any] | None:
-        """Takes the folder for a run; returns its results if it is finished already."""
-        finished = self.inspect(config)
-        if finished is None and not (self.path / "config.yaml").exists():
-            make_folder(self.path)
-            write_atomic(self.path / "config.yaml", config.to_yaml().encode())
-        return finished
-
-    def config(self) -> RunConfig:
-        """Reads the run's configuration back."""
-        path = self.path / "config.yaml"
-        try:
-            text = read_regular(path).decode()
-        except (OSError, UnicodeDecodeError):
-            raise InputError(
-                f"Expected '{self.path}' to hold a run (got no readable config.yaml); "
-                "check the path."
-            ) from None
-        return RunConfig.from_yaml(text, str(path))
-
-
-def finished_runs(folder: Path) -> list[Path]:
-    """Lists the run folders with results below a folder, in a fixed order.
-
-    Copies that were never finished are left out: their names begin with a dot.
-    """
-    found = sorted(folder.glob("**/results.json"))
-    return [path.parent for path in found if not path.parent.name.startswith(".")]
-
-
-def runs_to_merge(source: Path) -> list[Path]:
-    """Lists the finished runs of a folder to merge, refusing one without any."""
-    found = finished_runs(source)
-    if not found:
-        raise InputError(
-            f"Expected '--merge' to name a folder with finished runs (got '{source}'); "
-            "check the path."
-        )
-    return found
 
 
 def execute(
@@ -121,12 +57,11 @@ def execute(
     task, to the same bits. ``graph`` saves loading it when it is at hand already.
     """
     folder = RunFolder(path)
-    method = make_method(config.method, config.settings)
+    method = config.make_method()
     place = pick_device(device)
     graph = graph or load_graph(config.dataset, data_root, config.dataset_options or None)
     stream = TaskStream(graph, config.protocol, config.seed)
     check_buffer(config, stream)
-    check_backbone(type(method), config.model)
     check_validation(config, type(method))
     surroundings = environment(place)  # asks other programs: before there is anything to interrupt
     finished = folder.claim(config)
@@ -143,17 +78,16 @@ def execute(
         diagnostics.restore(record["embeddings"])
     write_json(path / "environment.json", surroundings)
     events = train(learner, stream, config.model, config.training, seed=config.seed, device=place)
-    with denormals_flushed():
-        for event in events:
-            if isinstance(event, TaskDone):
-                kept = diagnostics.after_task(learner)
-                record = {"graph": stream.fingerprint, **event.__dict__, "embeddings": kept}
-                done.append(record)
-                if learner.next_task < stream.num_tasks:
-                    save_checkpoint(folder.checkpoint, learner, done)
-                _write_events(path / "events.jsonl", done)
-            if on_event is not None:
-                on_event(event)
+    for event in events:
+        if isinstance(event, TaskDone):
+            kept = diagnostics.after_task(learner)
+            record = {"graph": stream.fingerprint, **event.__dict__, "embeddings": kept}
+            done.append(record)
+            if learner.next_task < stream.num_tasks:
+                save_checkpoint(folder.checkpoint, learner, done)
+            _write_events(path / "events.jsonl", done)
+        if on_event is not None:
+            on_event(event)
     results = summarise(config, stream, done, diagnostics.result)
     write_json(folder.results_file, results)
     return results
@@ -232,3 +166,43 @@ def _write_events(path: Path, done: list[dict[str, Any]]) -> None:
         for record in done
     ]
     write_atomic(path, ("\n".join(lines) + "\n").encode())
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Describes where the run took place."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    packages = ("torch", "torch-geometric", "numpy", "scikit-learn", "safetensors")
+    return {
+        "python": sys.version.split()[0],
+        "packages": {"evergraph": __version__} | {name: _version(name) for name in packages},
+        "commit": _commit(),
+        "platform": platform.platform(),
+        "device": device.type,
+        "device_name": name,
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+@cache
+def _commit() -> str | None:
+    """Returns the commit of the source tree, None when it is not a checkout."""
+    try:
+        answer = subprocess.run(
+            ["git", "rev-parse", "HEAD"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from evergraph.config import RunConfig
 from evergraph.errors import InputError, unknown_name
@@ -14,18 +14,6 @@ from evergraph.events import Epoch, Event, TaskDone, TaskStarted
 EVERY = 10
 
 OnEvent = Callable[[Event], None]
-
-
-class Tracker(Protocol):
-    """Somewhere that numbers go to."""
-
-    def log(self, name: str, value: float, step: int) -> None:
-        """Takes one number."""
-        ...
-
-    def close(self) -> None:
-        """Ends the run there."""
-        ...
 
 
 class TensorBoard:
@@ -70,10 +58,8 @@ class MLflow:
         self.client.end_run()
 
 
-TRACKERS: dict[str, Callable[[RunConfig, Path], Tracker]] = {
-    "tensorboard": TensorBoard,
-    "mlflow": MLflow,
-}
+Tracker = TensorBoard | MLflow
+TRACKERS: dict[str, type[Tracker]] = {"tensorboard": TensorBoard, "mlflow": MLflow}
 
 
 def check_tracker(name: str | None) -> None:

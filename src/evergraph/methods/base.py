@@ -20,7 +20,9 @@ NEEDS = frozenset({"old_labels", "validation", "attention", "double_backward", "
 
 
 class MethodConfig(Config):
-    """Base of a method's settings."""
+    """Base of a method's settings; ``old_names`` maps names of earlier versions to today's."""
+
+    old_names: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def hashed_as(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,8 +66,6 @@ class Method(ABC, Generic[ConfigT]):
         year: When.
         needs: What it must be granted beyond the view; see :data:`NEEDS`.
         search: The grid that ``evergraph tune`` searches: settings with the values to try.
-        own_keys: Settings that a dataset's preset leaves alone: they make the method what it
-            is, or mean something else than in the methods that the preset was searched for.
         buffer: What it keeps of earlier tasks, or None.
     """
 
@@ -75,7 +75,6 @@ class Method(ABC, Generic[ConfigT]):
     year: ClassVar[int]
     needs: ClassVar[frozenset[str]] = frozenset()
     search: ClassVar[SearchSpace] = {}
-    own_keys: ClassVar[frozenset[str]] = frozenset()
     buffer: ReplayBuffer | None = None
 
     def __init__(self, config: ConfigT) -> None:

@@ -62,7 +62,6 @@ class ContinualGNN(BufferBase[ContinualGNNConfig]):
     summary = "replay that doubles nodes changed by new ones, and a penalty by squared gradients"
     paper = "Wang et al., Streaming Graph Neural Networks via Continual Learning"
     year = 2020
-    own_keys = frozenset({"lam"})
     search: ClassVar[SearchSpace] = {
         "lam": (0.0, 0.8, 8.0, 80.0, 800.0, 8e3, 8e4),
         "detected_share": (0.0, 0.4, 0.8, 1.0),

@@ -31,7 +31,6 @@ class ERGNN(ReplayBase[ERGNNConfig]):
         "Experience Replay"
     )
     year = 2021
-    own_keys = frozenset({"beta"})
     search: ClassVar[SearchSpace] = {
         "selector": ("mf", "cm", "im"),
         "replay_weights": ("none", "balanced"),

@@ -41,7 +41,6 @@ class LwF(Method[LwFConfig]):
     summary = "distils the last network's answers on the current nodes; keeps no node"
     paper = "Li and Hoiem, Learning without Forgetting"
     year = 2016
-    own_keys = frozenset({"lam"})
     search: ClassVar[SearchSpace] = {
         "lam": (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0),
         "temperature": (1.0, 2.0, 5.0, 20.0),

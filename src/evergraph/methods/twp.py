@@ -63,7 +63,6 @@ class TWP(AnchoredMethod[TWPConfig]):
     summary = "holds parameters by what the loss and the attention of earlier tasks depend on"
     paper = "Liu et al., Overcoming Catastrophic Forgetting in Graph Neural Networks"
     year = 2021
-    own_keys = frozenset({"beta"})
     search: ClassVar[SearchSpace] = {
         "lam_loss": (1e0, 1e2, 1e3, 1e4, 1e5, 1e6),
         "lam_topology": (0.0, 1e2, 1e3, 1e4, 1e5, 1e6),

@@ -620,6 +620,17 @@ def check_interrupted(answer: Answer) -> None:
     assert "same command continues" in last
 
 
+def test_ctrl_c_while_libraries_load_has_its_sentence(work: Path):
+    process = start(["run", "--dataset", "graph.npz", *LONG], work)
+    maps, deadline = Path(f"/proc/{process.pid}/maps"), time.monotonic() + TIMEOUT
+    while "libtorch" not in maps.read_text() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=TIMEOUT)
+    check_interrupted(Answer(process.returncode, out, err))
+    assert not (work / "runs").exists()
+
+
 def session_is_gone(session: int, seconds: float = 10) -> bool:
     """Polls until no process of a session runs any more."""
     deadline = time.monotonic() + seconds

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+import evergraph
+from evergraph.lab.cli import COMMANDS
 from evergraph.lab.cli.grids import parse_methods
 from evergraph.memory import SELECTORS
 from evergraph.methods import METHODS
@@ -245,6 +247,7 @@ def test_methods_prints_every_name(command: Command):
     answer = command("methods")
     assert answer.code == 0
     assert all(name in answer.out for name in [*METHODS, *SELECTORS])
+    assert "num_neighbors=5" in answer.out  # with their settings
 
 
 def test_help_of_a_command_lists_its_options(command: Command):
@@ -267,6 +270,58 @@ def test_real_command_helps(tmp_path: Path):
     assert done.stderr == ""
     for name in ("run", "compare", "resume", "datasets", "methods"):
         assert name in done.stdout
+
+
+def test_help_comes_without_loading_the_library():
+    code = "import sys; sys.argv = ['evergraph', '--help']\n"
+    code += "from evergraph.lab import cli\ntry: cli.main()\nexcept SystemExit: pass\n"
+    code += "print(*(name for name in sys.modules if name.split('.')[0] in {'torch', 'numpy'}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    shown, *loaded = done.stdout.rsplit("\n", 2)
+    assert loaded == ["", ""]
+    for name, (_, text) in COMMANDS.items():
+        assert name in shown
+        assert text in shown  # not cut off
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_where_the_table_says(command: Command, name: str):
+    answer = command(name, "-h")
+    assert answer.code == 0
+    assert f"{name} [OPTIONS]" in answer.out
+
+
+def test_version_is_told(command: Command):
+    assert command("--version").out == f"evergraph {evergraph.__version__}\n"
+
+
+def test_explain_tells_origins_and_runs_nothing(work: Path, command: Command):
+    (work / "mine.yaml").write_text("lr: 0.5\nheads: 2\n")
+    words = ("run", "--config", "mine.yaml", "--set", "heads=8", "--order", "label", "--explain")
+    answer = command(*words, "--method", "dslr:tau=0.5")
+    assert answer.code == 0
+    lines = {line.split("│")[1].strip(): line for line in answer.out.splitlines() if "│" in line}
+    for key, value, origin in (
+        ("lr", "0.5", "mine.yaml"),
+        ("heads", "8", "--set"),
+        ("order", '"label"', "--set"),
+        ("tau", "0.5", "--method"),
+        ("epochs", "500", "default"),
+        ("r", "0.2", "tuned"),
+        ("buffer_size", "100", "printed"),
+    ):
+        cells = [part.strip() for part in lines[key].split("│")]
+        assert cells[2:4] == [value, origin]
+    content = json.loads(command("run", "--as-printed", "--explain", "--json").out)
+    assert content["settings"]["r"] == {"value": 0.3, "origin": "printed"}
+    assert content["model"]["dropout"] == {"value": 0.0, "origin": "printed"}
+    assert not (work / "runs").exists()
+    assert command(*run_words()).code == 0
+    config = "out/config.yaml"
+    again = json.loads(command("run", "--config", config, "--explain", "--json").out)
+    assert again["training"]["epochs"] == {"value": 2, "origin": config}
 
 
 def test_run_takes_a_run_folders_config(work: Path, command: Command):

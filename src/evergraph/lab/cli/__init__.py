@@ -1,45 +1,42 @@
-"""The command ``evergraph``: thin, it parses words, calls the library and prints."""
+"""The command ``evergraph``: thin, it parses words, calls the library and prints.
+
+Nothing but the standard library is imported before it is known which command runs, so that help
+comes at once and Ctrl-C is understood from the beginning.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
+from importlib import import_module
+from types import FrameType, ModuleType
+from typing import Any
 
-import typer
-
+from evergraph import __version__
 from evergraph.errors import InputError
-from evergraph.lab.cli.grids import compare
-from evergraph.lab.cli.listings import datasets, methods
-from evergraph.lab.cli.reports import report
-from evergraph.lab.cli.reproduce import experiments, reproduce
-from evergraph.lab.cli.runs import resume, run
-from evergraph.lab.cli.states import inspect, learn, predict
-from evergraph.lab.cli.tuning import tune
 
-app = typer.Typer(
-    name="evergraph",
-    help="Keep a graph neural network up to date as its graph grows, without forgetting.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-COMMANDS = (
-    *(run, compare, tune, resume),
-    *(report, experiments, reproduce),
-    *(learn, predict, inspect),
-    *(datasets, methods),
-)
-for command in COMMANDS:
-    app.command()(command)
-
-# Typer's base of all wrong-usage errors, wherever its release keeps it.
-USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
+#: Every command: its module below this one, and its line in the help.
+COMMANDS = {
+    "run": ("runs", "Run one method on one dataset with one seed."),
+    "compare": ("grids", "Compare methods over seeds."),
+    "tune": ("tuning", "Search methods' settings on validation nodes."),
+    "resume": ("runs", "Continue a run, or finish an interrupted learn."),
+    "report": ("reports", "Show runs as one HTML page, or as figures."),
+    "experiments": ("reproduce", "List the experiments of the paper."),
+    "reproduce": ("reproduce", "Reproduce a table or figure of the paper."),
+    "learn": ("states", "Take nodes, edges and labels into a state."),
+    "predict": ("states", "Write the class of every node of a state."),
+    "inspect": ("states", "Show what a state holds, and warnings."),
+    "datasets": ("listings", "List the datasets and where they come from."),
+    "methods": ("listings", "List the methods, selectors and settings."),
+}
+#: Name of the thread that imports a command.
+LOADING = "loading"
 
 
 def main() -> None:
@@ -49,19 +46,82 @@ def main() -> None:
             code = app(standalone_mode=False)
     except InputError as error:
         sys.exit(fail(str(error), 2))
-    except USAGE_ERROR as error:
-        if type(error).__name__ == "NoArgsIsHelpError":
-            print(error)
-            sys.exit(2)
-        message = " ".join(getattr(error, "format_message", error.__str__)().split())
-        sys.exit(fail(f"{with_value(message.rstrip('.'))}; try 'evergraph --help'.", 2))
-    except (KeyboardInterrupt, typer.Abort):
-        code = 130  # some releases of Typer return this code instead of raising
+    except KeyboardInterrupt:
+        code = 130
     except Terminated:
         code = 143
     if code in {130, 143}:
         fail(f"Interrupted: what was finished is kept; {continuation()}.", code)
+        if any(thread.name == LOADING for thread in threading.enumerate()):
+            os._exit(code)  # libraries that are half loaded may crash when Python ends
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def app(standalone_mode: bool) -> Any:
+    """Parses the words with Typer and calls the command; wrong words become one sentence."""
+    import typer  # noqa: PLC0415 - see above
+
+    def tell(asked: bool) -> None:
+        if asked:
+            print(f"evergraph {__version__}")
+            raise typer.Exit
+
+    usage_error: type[Exception] = typer.BadParameter.__mro__[2]  # wherever a release keeps it
+    parser = typer.Typer(
+        name="evergraph",
+        help="Keep a graph neural network up to date as its graph grows, without forgetting.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @parser.callback()
+    def root(
+        version: bool = typer.Option(
+            False, "--version", help="Show the version and exit.", is_eager=True, callback=tell
+        ),
+    ) -> None:
+        """Takes the options that come before a command."""
+
+    wanted = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    for name, (module, text) in COMMANDS.items():  # others stand in the help alone
+        function = getattr(load(f"{__name__}.{module}"), name) if name == wanted else fail
+        parser.command(name, help=None if name == wanted else text)(function)
+    try:
+        return parser(standalone_mode=standalone_mode)
+    except usage_error as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error)
+            return 2
+        message = " ".join(getattr(error, "format_message", error.__str__)().split())
+        sentence = f"{with_value(message.rstrip('.'))}; try 'evergraph --help'."
+        raise InputError(sentence) from None
+    except typer.Abort:
+        raise KeyboardInterrupt from None  # some releases return its exit code instead
+
+
+def load(name: str) -> ModuleType:
+    """Imports a module in a thread, while the main thread goes on answering Ctrl-C.
+
+    Loading the machine code of a library takes long and would not be interrupted.
+    """
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            import_module(name)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=work, name=LOADING, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.1)  # without a limit no signal would end it on Windows
+    if failures:
+        raise failures[0]
+    return sys.modules[name]
 
 
 def continuation() -> str:
@@ -105,9 +165,9 @@ def signals_raised() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, _terminate)}
+    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, _raise)}
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is to be ignored
-        before[signal.SIGINT] = signal.signal(signal.SIGINT, _interrupt)
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, _raise)
     try:
         yield
     finally:
@@ -115,9 +175,5 @@ def signals_raised() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise Terminated
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise Interrupted
+def _raise(number: int, frame: FrameType | None) -> None:
+    raise Terminated if number == signal.SIGTERM else Interrupted

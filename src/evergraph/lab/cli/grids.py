@@ -20,6 +20,7 @@ from evergraph.lab.cli.engines import (
     run_cells,
 )
 from evergraph.lab.cli.progress import make_console
+from evergraph.lab.cli.runs import shared_settings
 from evergraph.lab.grid import merge_runs
 from evergraph.lab.jobs import make_cells
 from evergraph.lab.summary import collect_results, compare_pairs, summarise_grid
@@ -58,7 +59,7 @@ def compare(
     check_counts(seeds=seeds)
     check_output(output)
     grid = GridOptions(jobs, device, data_root, engine, address, gpus, track)
-    shared = options.shared_settings(
+    shared = shared_settings(
         sets,
         config,
         selector=selector,

@@ -40,7 +40,7 @@ def datasets(as_json: options.JsonOption = False) -> None:
 
 def methods(as_json: options.JsonOption = False) -> None:
     """List the methods and selectors with their settings."""
-    entries = [
+    entries: list[dict[str, Any]] = [
         {
             "name": name,
             "summary": cls.summary,
@@ -61,9 +61,17 @@ def methods(as_json: options.JsonOption = False) -> None:
         print(json.dumps({"methods": entries, "selectors": selectors}, indent=2))
         return
     console = make_console()
-    rows = [[str(e["name"]), str(e["summary"]), str(e["paper"]), str(e["year"])] for e in entries]
-    columns = ["method", "what it does", "paper", "year"]
-    console.print(Sheet("Methods", columns, rows, prose=("what it does", "paper")).rich())
+    rows = [
+        [
+            str(entry["name"]),
+            str(entry["summary"]),
+            f"{entry['paper']}, {entry['year']}",
+            " ".join(f"{key}={value}" for key, value in entry["settings"].items()),
+        ]
+        for entry in entries
+    ]
+    columns = ["method", "what it does", "paper", "settings"]
+    console.print(Sheet("Methods", columns, rows, prose=tuple(columns[1:])).rich())
     rows = [[entry["name"], entry["summary"]] for entry in selectors]
     columns = ["selector", "which nodes it keeps"]
     console.print(Sheet("Selectors", columns, rows, prose=tuple(columns)).rich())

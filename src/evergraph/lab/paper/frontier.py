@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from evergraph.config import Variant
+from evergraph.config import Variant, preset_for
 from evergraph.methods import method_class
-from evergraph.presets import PRESETS
 from evergraph.stream.datasets import DATASETS
 
 #: What is compared unless methods are named: the analytic learner down to kilobytes, the paper's
@@ -84,7 +83,7 @@ def mark_frontiers(points: Iterable[Point]) -> list[Point]:
 def buffer_bytes(dataset: str) -> int | None:
     """Counts the paper's buffer: ids and labels of its nodes, and their features as float32."""
     name = Variant.parse_dataset(dataset).name
-    size = PRESETS.get(name, {}).get("buffer_size")
+    size, _ = preset_for(name, "dslr").get("buffer_size", (None, ""))
     if size is None or name not in DATASETS:
         return None
     return int(size) * (8 + 8 + 4 * DATASETS[name].features)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from evergraph.protocols import usual_protocol
+from evergraph.config import usual_protocol
 
 #: Runs behind each number that the paper prints.
 PAPER_SEEDS = 10

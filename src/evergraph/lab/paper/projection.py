@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evergraph.lab.checkpoint import read_checkpoint
+from evergraph.lab.folder import read_checkpoint
 
 
 def first_task_plane(folders: Mapping[str, Path], seed: int = 0) -> dict[str, Any] | None:

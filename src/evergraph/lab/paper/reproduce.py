@@ -8,10 +8,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from evergraph.config import RunConfig, Variant, resolve, settable_keys
+from evergraph.config import Presets, RunConfig, Variant, resolve, settable_keys
 from evergraph.lab.paper.experiment import Experiment, Facts, Row, Table, Values
 from evergraph.lab.run_cache import RunPool
-from evergraph.presets import Presets
 from evergraph.stream import TaskStream, protocol_for
 from evergraph.stream.datasets import load_graph
 

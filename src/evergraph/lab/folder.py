@@ -1,0 +1,264 @@
+"""A run's folder: what it holds of finished work, checked before it is believed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+from torch import Tensor
+
+from evergraph.config import RunConfig
+from evergraph.errors import InputError
+from evergraph.files import (
+    checksum,
+    make_folder,
+    pack,
+    read_json,
+    read_regular,
+    to_device,
+    unpack,
+    write_atomic,
+)
+from evergraph.nn import ModelConfig
+from evergraph.stream import TaskStream
+from evergraph.train import Learner, learner_state, restore_learner
+
+#: The learner after a task, its plain values as JSON beside the tensors.
+FILE = "learner.safetensors"
+
+
+class RunFolder:
+    """The folder of one run: the unit of truth.
+
+    ``config.yaml`` · ``environment.json`` · ``events.jsonl`` · ``checkpoint/`` ·
+    ``results.json``, which exists only when the run is finished.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.results_file = path / "results.json"
+        self.checkpoint = path / "checkpoint"
+
+    def inspect(self, config: RunConfig) -> dict[str, Any] | None:
+        """Returns the results if this run is finished here, None if it may run here.
+
+        Refuses a folder that holds another run or other files; writes nothing.
+        """
+        if (self.path / "config.yaml").exists():
+            there = self.config()
+            if there.hash != config.hash:
+                raise InputError(
+                    f"Expected '--output' without another run (got '{self.path}', which holds "
+                    f"{there.method} on {there.dataset}, seed {there.seed}, with other settings); "
+                    "choose another folder."
+                )
+            return read_results(self.results_file) if self.results_file.exists() else None
+        if self.path.exists():
+            if not self.path.is_dir():
+                raise InputError(
+                    f"Expected '--output' to be a folder (got the file '{self.path}'); choose "
+                    "another."
+                )
+            # A kill while a file was being written leaves only that file's unfinished twin.
+            if any(not entry.name.endswith(".new") for entry in self.path.iterdir()):
+                raise InputError(
+                    f"Expected '--output' to be a new or empty folder (got '{self.path}', which "
+                    "holds other files); choose another folder."
+                )
+        return None
+
+    def claim(self, config: RunConfig) -> dict[str, Any] | None:
+        """Takes the folder for a run; returns its results if it is finished already."""
+        finished = self.inspect(config)
+        if finished is None and not (self.path / "config.yaml").exists():
+            make_folder(self.path)
+            write_atomic(self.path / "config.yaml", config.to_yaml().encode())
+        return finished
+
+    def config(self) -> RunConfig:
+        """Reads the run's configuration back."""
+        path = self.path / "config.yaml"
+        try:
+            text = read_regular(path).decode()
+        except (OSError, UnicodeDecodeError):
+            raise InputError(
+                f"Expected '{self.path}' to hold a run (got no readable config.yaml); "
+                "check the path."
+            ) from None
+        return RunConfig.from_yaml(text, str(path))
+
+
+def finished_runs(folder: Path) -> list[Path]:
+    """Lists the run folders with results below a folder, in a fixed order.
+
+    Copies that were never finished are left out: their names begin with a dot.
+    """
+    found = sorted(folder.glob("**/results.json"))
+    return [path.parent for path in found if not path.parent.name.startswith(".")]
+
+
+def runs_to_merge(source: Path) -> list[Path]:
+    """Lists the finished runs of a folder to merge, refusing one without any."""
+    found = finished_runs(source)
+    if not found:
+        raise InputError(
+            f"Expected '--merge' to name a folder with finished runs (got '{source}'); "
+            "check the path."
+        )
+    return found
+
+
+class _Scores(BaseModel):
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
+
+    accuracy_matrix: list[list[float]]
+    pm: float
+    fm: float | None
+    current: float
+
+
+class _Results(_Scores):
+    """The part of ``results.json`` that is read again."""
+
+    schema_version: int
+    dataset: str
+    method: str
+    label: str
+    overrides: dict[str, Any]
+    protocol_hash: str
+    graph: str
+    config_hash: str
+    variant_hash: str
+    settings: dict[str, Any]
+    seed: int
+    evaluated_on: str
+    class_names: list[str]
+    tasks: list[list[int]]
+    task_incremental: _Scores
+    by_class: _Scores
+    seconds: dict[str, float]
+    memory_bytes: int
+    diagnostics: dict[str, Any]
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """Reads a ``results.json``; one that is damaged is refused in one sentence."""
+    content: dict[str, Any] = read_json(path)
+    try:
+        found = _Results.model_validate(content)
+    except (ValidationError, RecursionError):
+        raise _not_results(path) from None
+    matrix, tasks = found.accuracy_matrix, found.tasks
+    triangular = [len(row) for row in matrix] == list(range(1, len(tasks) + 1))
+    known = all(0 <= label < len(found.class_names) for task in tasks for label in task)
+    if not tasks or not triangular or not known or "total" not in found.seconds:
+        raise _not_results(path)
+    return content
+
+
+def _not_results(path: Path) -> InputError:
+    return InputError(
+        f"Expected the results of a run in '{path}' (got another content); remove the file to run "
+        "it again."
+    )
+
+
+class _Record(BaseModel):
+    """One finished task in a checkpoint."""
+
+    model_config = ConfigDict(extra="allow", arbitrary_types_allowed=True, allow_inf_nan=False)
+
+    graph: str
+    task: int
+    row: list[float]
+    row_task_incremental: list[float]
+    class_row: list[float]
+    seconds: dict[str, float]
+    memory_bytes: int
+    report: dict[str, Any]
+    embeddings: dict[int, dict[str, Tensor]]
+
+
+def save_checkpoint(folder: Path, learner: Learner, done: list[dict[str, Any]]) -> None:
+    """Writes the learner and the results of its tasks so far, replacing the last checkpoint.
+
+    Args:
+        folder: The run's ``checkpoint`` folder.
+        learner: The learner just after a task.
+        done: One record per finished task.
+    """
+    make_folder(folder)
+    state = {**learner_state(learner), "done": done}
+    write_atomic(folder / FILE, pack({"sha256": checksum(state), **state}))
+
+
+def load_checkpoint(
+    folder: Path, learner: Learner, model_config: ModelConfig, device: torch.device | str
+) -> list[dict[str, Any]]:
+    """Restores a learner in place; returns the records of finished tasks, [] without a file."""
+    state = read_checkpoint(folder, device)
+    if state is None:
+        return []
+    try:
+        done: list[dict[str, Any]] = list(state["done"])
+        restore_learner(learner, state, model_config, device)
+    except Exception:  # what a method makes of a damaged state is anything
+        raise _damaged(folder) from None
+    return done
+
+
+def read_checkpoint(folder: Path, device: torch.device | str = "cpu") -> dict[str, Any] | None:
+    """Reads what :func:`save_checkpoint` wrote as plain values and tensors, None without it."""
+    path = folder / FILE
+    if not path.exists():
+        return None
+    try:
+        state: dict[str, Any] = unpack(read_regular(path))
+        whole = state.pop("sha256") == checksum(state)
+    except Exception:  # damaged content raises anything
+        whole = False
+    if not whole:
+        raise _damaged(folder)
+    state = to_device(state, device)
+    return state
+
+
+def _damaged(folder: Path) -> InputError:
+    return InputError(
+        f"Expected a whole checkpoint in '{folder / FILE}' (it is damaged); remove the folder "
+        f"'{folder}' to begin the run again."
+    )
+
+
+def check_restored(
+    learner: Learner, done: Sequence[Any], stream: TaskStream, checkpoint: Path
+) -> None:
+    """Refuses a checkpoint that does not fit the stream it is continued on."""
+    try:
+        records = [_Record.model_validate(record) for record in done]
+        fits = learner.next_task == len(records) < stream.num_tasks
+        for index, record in enumerate(records):
+            counts = (len(record.row), len(record.row_task_incremental), len(record.class_row))
+            classes = stream.tasks[index].classes[-1] + 1
+            fits &= record.task == index and counts == (index + 1, index + 1, classes)
+            for label, part in record.embeddings.items():
+                fits &= label < classes and part["nodes"].shape == part["h"].shape[:1]
+                fits &= part["h"].ndim == 2 and part["h"].is_floating_point()
+        if records and learner.model is not None:
+            weight = learner.model.state_dict()["encoder.layers.0.weight"]
+            fits &= learner.model.head.num_classes == classes
+            fits &= weight.shape[0] == stream.features.shape[1]
+        buffer = learner.method.buffer
+        if records and buffer is not None:  # moving nothing finds nodes that are not there
+            buffer.renumber(torch.arange(stream.tasks[len(records) - 1].num_nodes))
+            fits &= all(0 <= label < classes for label in buffer.picks)
+    except Exception:  # what a method makes of a damaged state is anything
+        fits = False
+    if not fits:
+        raise InputError(
+            f"Expected a checkpoint of this run in '{checkpoint}' (got another content); remove "
+            "the folder to begin the run again."
+        )
