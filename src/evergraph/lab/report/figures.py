@@ -203,7 +203,8 @@ def _groups(axis: Axes, entries: list[Entry], spec: Spec) -> None:
         places = [metrics.index(entry["metric"]) + index * width for entry in mine]
         means, reach = _means(mine)
         colour = COLOURS[index % len(COLOURS)]
-        axis.bar(places, means, width, yerr=reach, color=colour, capsize=2, label=name)
+        spread = reach if any(reach) else None
+        axis.bar(places, means, width, yerr=spread, color=colour, capsize=2, label=name)
         for place, mean in _claimed(mine, places):
             axis.plot(place, mean, "D", color="black", markersize=4)
     if any(entry["claims"] for entry in entries):
@@ -224,9 +225,10 @@ def _lines(axis: Axes, entries: list[Entry], spec: Spec) -> None:
         claimed = _claimed(mine, x)
         if claimed:
             axis.plot(*zip(*claimed, strict=True), "D--", color=colour, mfc="none", alpha=0.6)
-    if spec["figure"]["split"]:  # the one series is what the panel is about
-        values = sorted({entry["x"] for entry in entries})
+    values = sorted({float(entry["x"]) for entry in entries})
+    if spec["figure"]["split"] or all(value.is_integer() for value in values):
         axis.set_xticks(values, [f"{value:g}" for value in values])
+    if spec["figure"]["split"]:  # the one series is what the panel is about
         axis.set_xlabel(entries[0]["series"])
         return
     axis.set_xlabel(spec["figure"]["x"])
@@ -241,12 +243,12 @@ def _heatmap(axis: Axes, entries: list[Entry], spec: Spec) -> None:
     grid = np.full((len(ys), len(xs)), np.nan)
     for entry in entries:
         grid[ys.index(entry["y"]), xs.index(entry["x"])] = entry["mean"]
+    low, high = spec.get("range", (np.nanmin(grid), np.nanmax(grid)))
     origin = spec.get("origin", "lower")
-    image = axis.imshow(grid, origin=origin, aspect="auto", cmap="viridis")
-    middle = (np.nanmin(grid) + np.nanmax(grid)) / 2
+    image = axis.imshow(grid, "viridis", vmin=low, vmax=high, origin=origin, aspect="auto")
     for (i, j), value in np.ndenumerate(grid):
         if not np.isnan(value):
-            ink = "black" if value > middle else "white"  # high values are bright
+            ink = "black" if value > (low + high) / 2 else "white"  # high values are bright
             axis.text(j, i, f"{value:.1f}", ha="center", va="center", color=ink, fontsize=7)
     axis.set_xticks(range(len(xs)), [f"{x:g}" for x in xs])
     axis.set_yticks(range(len(ys)), [f"{y:g}" for y in ys])

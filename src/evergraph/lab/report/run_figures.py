@@ -70,7 +70,7 @@ def _figures(dataset: dict[str, Any], groups: Groups) -> Iterator[tuple[str, Fig
     ]
     figure = Figure("heatmap", ("accuracy",), "on task", "after task", split=True)
     titles = {"accuracy": "accuracy [%]"}
-    yield "matrices", figure, {**_content(titles, rows), "origin": "upper"}
+    yield "matrices", figure, {**_content(titles, rows), "range": (0, 100), "origin": "upper"}
     if tasks > 1:
         yield "time", *_over_time(groups, tasks)
     by_name = {group["name"]: group for group in groups}
