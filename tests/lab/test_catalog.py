@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import inspect
 import json
 import re
 import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,11 @@ import yaml
 
 from evergraph.config import RunConfig
 from evergraph.lab.jobs import make_cells
-from evergraph.lab.paper.catalog import EXPERIMENTS, find_experiments
 from evergraph.lab.paper.experiment import Experiment, Facts
+from evergraph.lab.paper.experiments import EXPERIMENTS, find_experiments
 from evergraph.lab.paper.numbers import paper_numbers
 from evergraph.lab.paper.reproduce import Request, find_facts, measure, needed_runs, plan
+from evergraph.lab.report.figures import FORMATS, write_figure
 from evergraph.lab.run_cache import RunPool
 from evergraph.lab.runs import execute
 from evergraph.stream import Graph
@@ -64,21 +65,13 @@ each = pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda e:
 
 
 def test_catalogue_has_every_experiment():
-    assert set(IDS) <= set(EXPERIMENTS)
+    assert list(EXPERIMENTS) == IDS
     assert [e.id for e in find_experiments("all")] == list(EXPERIMENTS)
     assert find_experiments("beta") == [EXPERIMENTS["beta"]]
 
 
 @each
-def test_experiment_is_one_small_file(experiment: Experiment):
-    source = inspect.getsourcefile(experiment.rows)
-    module = sys.modules[inspect.getmodule(experiment.rows).__name__]
-    assert source is not None
-    assert len(inspect.getsource(module).splitlines()) < 100
-
-
-@each
-def test_experiment_has_distinct_rows_and_columns(experiment: Experiment):
+def test_experiment_has_distinct_rows_and_metrics(experiment: Experiment):
     names = [row.name for row in experiment.rows(FACTS)]
     keys = [metric.key for metric in experiment.metrics]
     assert len(names) == len(set(names)) > 0
@@ -168,9 +161,10 @@ def without_first_checkpoints(folder: str, names: list[str]) -> list[str]:
     return [name for name in names if name == "checkpoint" and folder.endswith("seed-0")]
 
 
-def save_nothing(figure: object, folder: Path, name: str) -> None:
+def draw_nothing(spec: object, folder: Path, name: str, formats: Any = FORMATS, **_: Any) -> None:
     """Stands for drawing, which takes a second each."""
-    (folder / f"{name}.svg").write_text("<svg/>")
+    for suffix in formats:
+        (folder / f"{name}.{suffix}").touch()
 
 
 @pytest.mark.parametrize("name", IDS)
@@ -179,7 +173,9 @@ def test_reproduce_writes_every_file(
 ):
     monkeypatch.setattr(sys.modules["evergraph.lab.cli.reproduce"], "run_cells", refuse)
     formats = ("png", "svg", "pdf") if name in ALL_FORMATS else ("svg",)
-    monkeypatch.setattr("evergraph.lab.report.experiment_figures.FORMATS", formats)
+    monkeypatch.setattr(
+        "evergraph.lab.report.reproduction.write_figure", partial(write_figure, formats=formats)
+    )
     answer = command(*words(reproduced, name))
     assert answer.code == 0, answer.err
     folder = reproduced / "out" / name
@@ -204,23 +200,22 @@ def test_reproduce_writes_every_file(
 def test_reproduce_draws_the_plane_of_the_first_task(
     reproduced: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("evergraph.lab.report.reproduction.save_figure", save_nothing)
+    monkeypatch.setattr("evergraph.lab.report.reproduction.write_figure", draw_nothing)
     assert command(*words(reproduced, "embedding")).code == 0
-    points = json.loads((reproduced / "out/embedding/embedding-points.json").read_text())
+    outcome = json.loads((reproduced / "out/embedding/embedding.json").read_text())
+    (points,) = outcome["planes"]
     assert set(points["kept"]) == {"MF", "CD"}
     assert len(points["places"]) == len(points["labels"]) == len(points["kept"]["MF"])
     assert set(points["labels"]) == {0, 1}
     for kept in points["kept"].values():
         assert 0 < sum(kept) < len(kept)
-    outcome = json.loads((reproduced / "out/embedding/embedding.json").read_text())
-    assert outcome["figure"]["drawn"]
     assert outcome["notes"][-1].endswith("graph.npz, seed 0.")
 
 
 def test_reproduce_says_when_there_is_no_plane_to_draw(
     reproduced: Path, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    monkeypatch.setattr("evergraph.lab.report.reproduction.save_figure", save_nothing)
+    monkeypatch.setattr("evergraph.lab.report.reproduction.write_figure", draw_nothing)
     shutil.copytree(
         reproduced / "out/runs", tmp_path / "out/runs", ignore=without_first_checkpoints
     )
@@ -238,7 +233,7 @@ def test_reproduce_says_when_there_is_no_plane_to_draw(
 def test_reproduce_all_gives_an_overview_and_a_document(
     reproduced: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("evergraph.lab.report.reproduction.save_figure", save_nothing)
+    monkeypatch.setattr("evergraph.lab.report.reproduction.write_figure", draw_nothing)
     page = reproduced / "reproduction.md"
     explanations = reproduced / "results" / "explanations.yaml"
     explanations.parent.mkdir(exist_ok=True)
@@ -255,6 +250,10 @@ def test_reproduce_all_gives_an_overview_and_a_document(
     before = page.read_text()
     assert command("reproduce", "--output", reproduced / "out", "--document", page).code == 0
     assert page.read_text() == before
+    results = {path: path.read_bytes() for path in (reproduced / "results").glob("*.json")}
+    assert command("reproduce", "--output", reproduced / "results", "--document", page).code == 0
+    assert page.read_text() == before  # what was published is enough
+    assert {path: path.read_bytes() for path in results} == results
     explanations.write_text("betta: A name that nothing has.\n")
     refused = command("reproduce", "--output", reproduced / "out", "--document", page)
     explanations.unlink()
@@ -263,10 +262,26 @@ def test_reproduce_all_gives_an_overview_and_a_document(
     assert page.read_text() == before
 
 
+def test_published_results_are_enough_to_write_every_file(
+    reproduced: Path, command: Command, tmp_path: Path
+):
+    assert command(*words(reproduced, "radius")).code == 0
+    first = reproduced / "out"
+    assert command("reproduce", "--output", first, "--document", tmp_path / "page.md").code == 0
+    published = ["--published", tmp_path / "results", "--output", tmp_path / "out"]
+    answer = command("reproduce", "radius", *published)
+    assert answer.code == 0, answer.err
+    for suffix in ("md", "tex"):
+        name = f"radius/radius.{suffix}"
+        assert (tmp_path / "out" / name).read_text() == (first / name).read_text()
+    for suffix in ("png", "svg", "pdf", "csv", "json"):
+        assert (tmp_path / f"out/radius/radius.{suffix}").stat().st_size > 0
+
+
 def test_as_printed_stands_beside_ours(
     reproduced: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("evergraph.lab.report.reproduction.save_figure", save_nothing)
+    monkeypatch.setattr("evergraph.lab.report.reproduction.write_figure", draw_nothing)
     printed, page = reproduced / "printed", reproduced / "both.md"
     again = ["--as-printed", "--jobs", 1]
     line = [printed if word == reproduced / "out" else word for word in words(reproduced, "beta")]
@@ -278,7 +293,7 @@ def test_as_printed_stands_beside_ours(
     assert command(*write, printed).code == 0
     section = page.read_text().split("\n## beta\n")[1].split("\n## ")[0]
     assert "| verdict | as printed |" in section
-    assert (reproduced / "results/beta/beta-as-printed.json").exists()
+    assert set(json.loads((reproduced / "results/beta.json").read_text())) == {"ours", "as_printed"}
     assert "**As printed.**" in page.read_text()
     refused = command(*write, reproduced / "out")
     assert refused.code == 2
@@ -288,7 +303,7 @@ def test_as_printed_stands_beside_ours(
 def test_other_seeds_stand_beside_the_first(
     reproduced: Path, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("evergraph.lab.report.reproduction.save_figure", save_nothing)
+    monkeypatch.setattr("evergraph.lab.report.reproduction.write_figure", draw_nothing)
     page, first = tmp_path / "page.md", ["--output", tmp_path / "first"]
     other = ["--output", tmp_path / "other"]
     line = [*words(reproduced, "cm-vs-cd"), "--jobs", 1]
@@ -307,7 +322,8 @@ def test_other_seeds_stand_beside_the_first(
     assert "| verdict | seeds 2–3 |" in text
     assert "**Other seeds.**" in text
     assert "| statements | with other seeds |" in text
-    assert [path.name for path in tmp_path.rglob("*-again.json")] == ["cm-vs-cd-again.json"]
+    assert set(json.loads((tmp_path / "results/cm-vs-cd.json").read_text())) == {"ours", "again"}
+    assert set(json.loads((tmp_path / "results/datasets.json").read_text())) == {"ours"}
     refused = command(*write, tmp_path / "first")
     assert refused.code == 2
     assert "which has seed 0 of 'cm-vs-cd' as well" in refused.err
@@ -387,6 +403,7 @@ def test_pool_takes_runs_whatever_their_label(reproduced: Path, tmp_path: Path):
         (["--document", "page.md", "--beside", "nowhere"], "'--beside' to be a folder of outcomes"),
         (["beta", "--again", "other"], "'--document' with '--again' (got 'other' alone)"),
         (["--document", "page.md", "--again", "nowhere"], "which has no outcome); reproduce with"),
+        (["beta", "--published", "nowhere"], "'--published' to be a folder of published results"),
         (["beta", "--first-seed", "-1"], "'--first-seed' of at least 0 (got -1)"),
         (["beta", "--quick", "--merge", "nowhere"], "'--merge' to name a folder with finished"),
     ],

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from evergraph.lab.paper.catalog.homophily_trend import deviation_at, trend
-from evergraph.lab.paper.experiment import Facts, Row, Table, Values, average, larger
+from evergraph.lab.paper.contrasts import above, deviation_at, trend
+from evergraph.lab.paper.experiment import Facts, Row, Table, Values, average
 
 FACTS = Facts("cora", 100, 3, 6, 2)
 ROWS = [Row("a", "dslr", "s", 1.0), Row("b", "dslr", "s", 2.0), Row("c", "dslr", "t", 4.0)]
-CELLS = {
+VALUES = {
     ("a", "pm"): Values({0: 1.0, 1: 5.0}),
     ("b", "pm"): Values({0: 3.0, 1: 5.0, 2: 9.0}),
     ("c", "pm"): Values({0: 4.0, 1: 3.0}),
     ("a", "fm"): Values({0: 2.0}),
     ("b", "fm"): Values({0: 7.0}),
 }
-TABLE = Table(FACTS, ROWS, CELLS, {"pm": 1, "fm": -1})
+TABLE = Table(FACTS, ROWS, VALUES, {"pm": 1, "fm": -1})
 
 
 def test_values_pair_the_seeds_that_both_have():
@@ -35,12 +35,13 @@ def test_average_takes_common_seeds():
 
 
 def test_table_finds_the_best_by_what_is_good():
-    assert TABLE.best(["a", "b", "c"], "pm") is CELLS["b", "pm"]
-    assert TABLE.best(["a", "b"], "fm") is CELLS["a", "fm"]
+    assert TABLE.best(["a", "b", "c"], "pm") is VALUES["b", "pm"]
+    assert TABLE.best(["a", "b"], "fm") is VALUES["a", "fm"]
     assert TABLE.best(["a", "b", "c"], "fm") == {}  # c may turn out to be the best
     assert TABLE.best(["nobody"], "pm") == {}
     assert TABLE("nobody", "pm") == {}
-    assert larger("b", "a", "pm")(TABLE) == {0: 2.0, 1: 0.0}
+    assert above("b", "a", "pm")(TABLE) == {0: 2.0, 1: 0.0}
+    assert above("b", ["a", "c"], "pm", within=1.0)(TABLE) == {0: 1.5, 1: 2.0}
 
 
 def test_table_fits_a_slope_per_seed():
@@ -63,12 +64,12 @@ def test_trend_is_one_slope_within_classes():
     # Class s: (0, 10), (1, 8), (2, 8); class t, on another level: (0, 50), (1, 48), (2, 49).
     points = {"s": [(0, 10), (1, 8), (2, 8)], "t": [(0, 50), (1, 48), (2, 49)]}
     rows = [Row(f"{c}{i}", "dslr", c) for c in points for i in range(3)]
-    cells = {}
+    values = {}
     for c, pairs in points.items():
         for i, (x, y) in enumerate(pairs):
-            cells[f"{c}{i}", "homophily"] = Values({0: float(x)})
-            cells[f"{c}{i}", "forgetting"] = Values({0: float(y)})
-    table = Table(FACTS, rows, cells, {})
+            values[f"{c}{i}", "homophily"] = Values({0: float(x)})
+            values[f"{c}{i}", "forgetting"] = Values({0: float(y)})
+    table = Table(FACTS, rows, values, {})
     assert trend(table) == pytest.approx({0: (-2 - 1) / 4})
     assert trend(table, "lower") == pytest.approx({0: -2.0})
     assert trend(table, "upper") == pytest.approx({0: 0.5})
@@ -76,12 +77,12 @@ def test_trend_is_one_slope_within_classes():
 
 def test_deviation_at_takes_each_class_at_its_end():
     rows = [Row("low", "dslr", "s"), Row("high", "dslr", "s")]
-    cells = {
+    values = {
         ("low", "homophily"): Values({0: 0.1, 1: 0.2, 2: 0.1}),
         ("high", "homophily"): Values({0: 0.9, 1: 0.8, 2: 0.9}),
         ("low", "forgetting"): Values({0: 1.0, 1: 1.0, 2: 2.0}),
         ("high", "forgetting"): Values({0: 0.0, 1: 5.0, 2: 9.0}),
     }
-    table = Table(FACTS, rows, cells, {})
+    table = Table(FACTS, rows, values, {})
     assert deviation_at(table, most=True) == {0: 5.0, 1: 0.0, 2: 4.0}
     assert deviation_at(table, most=False) == {0: 0.0, 1: 0.0, 2: 1.0}

@@ -5,13 +5,8 @@ from __future__ import annotations
 import pytest
 
 from evergraph.config import Variant, resolve
-from evergraph.lab.paper.frontier import (
-    METHODS,
-    Point,
-    buffer_bytes,
-    mark_frontiers,
-    points_of,
-)
+from evergraph.lab.paper.experiments import FRONTIER
+from evergraph.lab.paper.frontier import Point, buffer_bytes, mark_frontiers, points_of
 
 
 def point(label: str, pm: float, kept: int, seconds: float, dataset: str = "cora") -> Point:
@@ -48,13 +43,13 @@ def test_buffer_bytes_of_the_papers_buffers():
     assert buffer_bytes("synthetic:nodes=50") is None
 
 
-@pytest.mark.parametrize("text", METHODS)
+@pytest.mark.parametrize("text", FRONTIER)
 def test_frontier_methods_are_valid(text):
     variant = Variant.parse(text)
     assert resolve(Variant.parse_dataset("cora"), variant, 0).label == variant.label
 
 
-def cell(row: str, method: str, metric: str, mean: float) -> dict[str, object]:
+def entry(row: str, method: str, metric: str, mean: float) -> dict[str, object]:
     return {
         "dataset": "cora",
         "row": row,
@@ -70,11 +65,11 @@ def test_points_of_an_outcome():
     values = {"small": (80.0, 10.4, 2.0), "all": (85.0, 12.0, 1.5), "mark": (99.0, 0.0, 1.0)}
     methods = {"small": "analytic:rank=2", "all": "analytic", "mark": "joint"}
     rows = [
-        cell(row, methods[row], metric, value)
+        entry(row, methods[row], metric, value)
         for row, found in values.items()
         for metric, value in zip(("pm", "bytes", "seconds"), found, strict=True)
     ]
-    unmeasured = {**cell("dslr", "dslr", "pm", 1.0), "seeds": []}
+    unmeasured = {**entry("dslr", "dslr", "pm", 1.0), "seeds": []}
     small, everything, mark = points_of({"rows": [*rows, unmeasured]})
     assert (small.label, small.method, small.pm, small.bytes) == ("small", "analytic", 80.0, 10)
     assert small.frontier == ("bytes",)

@@ -1,4 +1,4 @@
-"""Outcomes: measured beside printed, cell by cell, with judgements; then as tables and files."""
+"""Outcomes: measured beside printed, value by value, with judgements; then as tables and files."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from evergraph.lab.paper.catalog import EXPERIMENTS
-from evergraph.lab.paper.experiment import Facts, Row, Statement, Table, Values, larger
-from evergraph.lab.paper.outcome import make_outcome, printed
+from evergraph.lab.paper.contrasts import above
+from evergraph.lab.paper.experiment import Facts, Row, Table, Values
+from evergraph.lab.paper.experiments import EXPERIMENTS
+from evergraph.lab.paper.outcome import judged, make_outcome, measured, printed
 from evergraph.lab.report.outcomes import (
     claims_sheet,
     latex,
@@ -20,7 +21,7 @@ from evergraph.lab.report.outcomes import (
     outcome_markdown,
     statements_sheet,
 )
-from evergraph.lab.report.reproduction import document, overview
+from evergraph.lab.report.reproduction import Published, document, overview
 from evergraph.lab.tables import Sheet
 
 MAIN = EXPERIMENTS["main"]
@@ -35,8 +36,7 @@ def outcome(dataset: str = "cora", **cells: dict[int, float]) -> dict[str, Any]:
     rows = [Row("rclg", "rclg"), Row("dslr", "dslr")]
     values = {("rclg", "pm"): Values({0: 70.0, 1: 71.0}), ("rclg", "fm"): Values({0: 15.0})}
     values |= {("dslr", key): Values(cell) for key, cell in cells.items()}
-    statement = Statement("DSLR is above RCLG", "here", larger("dslr", "rclg", "pm"))
-    experiment = replace(MAIN, statements=(statement,))
+    experiment = replace(MAIN, says={"DSLR is above RCLG": above("dslr", "rclg", "pm")})
     table = Table(FACTS[dataset], rows, values, {"pm": 1, "fm": -1})
     return make_outcome(experiment, [table], quick=False)
 
@@ -94,6 +94,18 @@ def test_descriptive_tables_are_the_same_or_differ():
     assert verdicts == {"nodes": "same", "edges": "differs"}
 
 
+def test_outcome_follows_from_what_was_measured():
+    found = outcome(pm={0: 84.123456789, 1: 85.0})
+    kept = measured(found)
+    assert kept["rows"][-2]["values"] == [84.12346, 85.0]
+    assert not {"claims", "mean", "verdict"} & (set(kept["rows"][0]) | set(kept["statements"][0]))
+    again = judged(kept)
+    assert again["metrics"] == found["metrics"]
+    assert [row["claims"] for row in again["rows"][:2]] == [r["claims"] for r in found["rows"][:2]]
+    assert again["statements"][0]["verdict"] == found["statements"][0]["verdict"]
+    assert measured(again) == kept
+
+
 def test_sheets_show_spread_interval_and_word():
     found = outcome(pm={0: 84.0, 1: 85.0})
     line = next(row for row in claims_sheet(found).rows if row[:2] == ["cora · dslr", "PM ↑"])
@@ -132,7 +144,7 @@ def test_latex_escapes_what_it_must():
 
 def test_document_states_rules_and_counts():
     found = outcome(pm={0: 84.0, 1: 85.0})
-    text = document([found], {"main": "Because of **this**."})
+    text = document(Published({"main": found}), {"main": "Because of **this**."})
     assert "**Rules.**" in text
     assert "Because of **this**." in text
     assert "nothing here is a result" not in text

@@ -99,7 +99,7 @@ def test_collect_does_without_events_and_environment(tmp_path: Path):
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda results: results.pop("pm"), r"Expected 'pm' in '.*results\.json'"),
+        (lambda results: results.pop("pm"), r"Expected the results of a run in '.*results\.json'"),
         (lambda results: results.update(schema_version=9), r"'schema_version' 1 .* \(got 9\)"),
     ],
 )

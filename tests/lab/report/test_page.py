@@ -9,9 +9,11 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from evergraph.lab.page import page_data, render_page
 from evergraph.lab.page.render import SCRIPTS, embed
+from evergraph.lab.paper.projection import project
 from evergraph.lab.report.collect import collect
 from made_runs import make_grid, make_run, planted_samples
 from support import Command
@@ -54,9 +56,16 @@ def test_page_data_takes_samples_of_the_first_run_that_has_them(tmp_path: Path):
     (group,) = data_of(tmp_path)["datasets"][0]["groups"]
     assert group["embedding"]["seed"] == 1
     assert group["embedding"]["nodes"][:2] == [100, 101]
-    assert len(group["embedding"]["components"]) == 4
+    assert len(group["embedding"]["components"]) == 2
+    assert len(group["embedding"]["places"]) == 80
     assert group["edited"]["nodes"][0]["neighbours"] == [8, 9, 10, 11]
     assert group["buffer"] == {"diversity": 1.25}
+
+
+def test_project_leaves_few_points_and_one_dimension_alone():
+    assert project(torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])) == [[1.0, 2.0], [4.0, 5.0]]
+    assert project(torch.ones(9, 1)) == [[1.0, 0.0]] * 9
+    assert len(project(torch.eye(9))) == 9
 
 
 def test_page_data_of_old_results_has_no_samples(tmp_path: Path):

@@ -10,7 +10,7 @@ import typer
 from evergraph.lab.cli.progress import make_console
 from evergraph.lab.page import page_data, write_page
 from evergraph.lab.report.collect import collect
-from evergraph.lab.report.paper_figures import check_formats, write_figures
+from evergraph.lab.report.run_figures import check_formats, write_figures
 
 
 def report(
@@ -27,7 +27,8 @@ def report(
 ) -> None:
     """Show runs as one self-contained HTML page, and as figures for a paper."""
     wanted = check_formats(formats, figures)
-    data = page_data(collect(folder))
+    with make_console(stderr=True).status("Reading runs"):  # embeddings are laid out: seconds
+        data = page_data(collect(folder))
     page = output or folder / "report.html"
     write_page(data, page)
     console = make_console()

@@ -11,7 +11,6 @@ import typer
 
 from evergraph.config import check_shared, parse_settings
 from evergraph.errors import InputError
-from evergraph.files import make_folder
 from evergraph.lab.cli import options
 from evergraph.lab.cli.engines import (
     GridOptions,
@@ -22,8 +21,8 @@ from evergraph.lab.cli.engines import (
 )
 from evergraph.lab.cli.progress import make_console
 from evergraph.lab.jobs import make_cells
-from evergraph.lab.paper.catalog import EXPERIMENTS, find_experiments
-from evergraph.lab.paper.outcome import make_outcome
+from evergraph.lab.paper.experiments import EXPERIMENTS, find_experiments
+from evergraph.lab.paper.outcome import Outcome, make_outcome
 from evergraph.lab.paper.projection import first_task_plane
 from evergraph.lab.paper.reproduce import (
     Part,
@@ -34,9 +33,14 @@ from evergraph.lab.paper.reproduce import (
     needed_runs,
     plan,
 )
-from evergraph.lab.report.experiment_figures import new_figure
+from evergraph.lab.report.figures import check_matplotlib
 from evergraph.lab.report.outcomes import outcome_sheets
-from evergraph.lab.report.reproduction import overview, publish, write_experiment
+from evergraph.lab.report.reproduction import (
+    overview,
+    publish,
+    read_published,
+    write_experiment,
+)
 from evergraph.lab.run_cache import RunPool
 from evergraph.lab.tables import Sheet
 from evergraph.methods import METHODS
@@ -102,6 +106,10 @@ def reproduce(
         Path | None,
         typer.Option(help="Folder of a --first-seed reproduction, for a column of the document."),
     ] = None,
+    published: Annotated[
+        Path | None,
+        typer.Option(help="Write files from published results (docs/results); run nothing."),
+    ] = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Reproduce a table or figure of the paper; runs are shared between experiments."""
@@ -120,20 +128,22 @@ def reproduce(
                 f"Expected '--document' with '{option}' (got '{folder}' alone); add "
                 "--document FILE."
             )
-    if experiment is not None:
-        chosen = find_experiments(experiment)
-        if as_printed and not any(has_settings(one) for one in chosen):
-            raise InputError(
-                "Expected '--as-printed' with an experiment of the paper that trains and is not "
-                f"about time alone (got '{experiment}'); leave the option out."
-            )
+    chosen = find_experiments(experiment) if experiment is not None else []
+    if as_printed and chosen and not any(has_settings(one) for one in chosen):
+        raise InputError(
+            "Expected '--as-printed' with an experiment of the paper that trains and is not "
+            f"about time alone (got '{experiment}'); leave the option out."
+        )
+    if chosen and published is not None:
+        check_matplotlib()
+        _write(_published(published, [one.id for one in chosen]), output, as_json)
+    elif chosen:
         grid = GridOptions(jobs, device, data_root, engine, address, gpus, track)
         shared = parse_settings(sets or [])
         check_shared(shared, list(METHODS))
-        names = tuple(dataset) if dataset else None
         request = Request(
             quick=quick,
-            datasets=names,
+            datasets=tuple(dataset) if dataset else None,
             seeds=seeds,
             shared=shared,
             data_root=data_root,
@@ -142,22 +152,21 @@ def reproduce(
             times=times,
         )
         pick_device(device)
-        new_figure(1, 1)  # says now, not after the runs, if matplotlib is missing
+        check_matplotlib()  # says now, not after the runs, if it is missing
         parts = plan(chosen, request)
         if plan_only:
             _tell_plan(parts, RunPool(output))
             return
         failed = _run(parts, output, merge or [], grid)
-        outcomes = _conclude(parts, output, request)
-        _show(outcomes, as_json)
+        _write(_conclude(parts, RunPool(output), request), output, as_json)
         check_finished(failed)
     if document_to is not None:
         publish(output, document_to, beside, again)
 
 
-def _tell_plan(parts: Sequence[Part], pool: RunPool) -> None:
+def _tell_plan(parts: Sequence[Part], cache: RunPool) -> None:
     """Shows per experiment how many runs it needs, and how many no earlier one has brought."""
-    rows, seen = [], set(pool.folders)
+    rows, seen = [], set(cache.folders)
     for name in dict.fromkeys(part.experiment.id for part in parts):
         mine = needed_runs(part for part in parts if part.experiment.id == name)
         new = {config.hash for config in mine} - seen
@@ -174,57 +183,63 @@ def _run(
 ) -> list[str]:
     """Runs what is neither here nor in the folders to merge."""
     wanted = needed_runs(parts)
-    pool = RunPool(output)
-    pool.take(wanted, merge)
-    cells = make_cells([config for config in wanted if config.hash not in pool], output)
+    cache = RunPool(output)
+    cache.take(wanted, merge)
+    cells = make_cells([config for config in wanted if config.hash not in cache], output)
     return run_cells(cells, grid) if cells else []
 
 
-def _conclude(parts: Sequence[Part], output: Path, request: Request) -> list[dict[str, Any]]:
-    """Judges every experiment and writes its files."""
-    make_folder(output)
-    pool = RunPool(output)
-    outcomes = []
+def _conclude(parts: Sequence[Part], cache: RunPool, request: Request) -> list[Outcome]:
+    """Judges every experiment."""
+    outcomes: list[Outcome] = []
     for name in dict.fromkeys(part.experiment.id for part in parts):
         mine = [part for part in parts if part.experiment.id == name]
-        tables = [measure(part, pool, request) for part in mine]
-        missing = {part.facts.dataset: missing_rows(part, pool) for part in mine}
         outcome = make_outcome(
             mine[0].experiment,
-            tables,
+            [measure(part, cache, request) for part in mine],
             quick=request.quick,
             as_printed=request.as_printed,
-            missing=missing,
+            missing={part.facts.dataset: missing_rows(part, cache) for part in mine},
         )
-        plane = None
         if outcome["figure"]["kind"] == "embedding":
-            plane, note = _plane(mine, pool)
+            outcome["planes"], note = _planes(mine, cache)
             outcome["notes"].append(note)
-        outcomes.append(write_experiment(outcome, output / name, plane))
+        outcomes.append(outcome)
     return outcomes
 
 
-def _plane(parts: Sequence[Part], pool: RunPool) -> tuple[dict[str, Any] | None, str]:
+def _published(folder: Path, names: Sequence[str]) -> list[Outcome]:
+    """Finds what was published of some experiments."""
+    found = read_published(folder)
+    outcomes = [found.ours[name] for name in names if name in found.ours] if found else []
+    if not outcomes:
+        raise InputError(
+            f"Expected '--published' to be a folder of published results (got '{folder}'); check "
+            "the path."
+        )
+    return outcomes
+
+
+def _planes(parts: Sequence[Part], cache: RunPool) -> tuple[list[dict[str, Any]], str]:
     """Lays out the first task of the first runs that still have their checkpoints."""
     for part in parts:
         for seed in sorted({seed for _, seed in part.configs}):
             hashes = {row.name: part.configs[row.name, seed].hash for row in part.rows}
-            folders = {name: pool.folders[run] for name, run in hashes.items() if run in pool}
+            folders = {name: cache.folders[run] for name, run in hashes.items() if run in cache}
             plane = first_task_plane(folders) if len(folders) == len(hashes) else None
             if plane is not None:
-                return plane, f"The picture shows {part.facts.dataset}, seed {seed}."
-    return None, "No picture: no finished run has its checkpoint; reproduce into an empty folder."
+                return [plane], f"The picture shows {part.facts.dataset}, seed {seed}."
+    return [], "No picture: no finished run has its checkpoint; reproduce into an empty folder."
 
 
-def _show(outcomes: Sequence[dict[str, Any]], as_json: bool) -> None:
-    """Prints one experiment in full, many as an overview."""
+def _write(outcomes: Sequence[Outcome], output: Path, as_json: bool) -> None:
+    """Writes every experiment's files and prints one experiment in full, many as an overview."""
+    for outcome in outcomes:
+        write_experiment(outcome, output / outcome["experiment"])
     if as_json:
         print(json.dumps(list(outcomes), indent=2))
         return
     console = make_console()
-    if len(outcomes) > 1:
-        console.print(overview(outcomes).rich())
-        return
-    for outcome in outcomes:
-        for sheet in outcome_sheets(outcome):
-            console.print(sheet.rich())
+    sheets = [overview(outcomes)] if len(outcomes) > 1 else outcome_sheets(outcomes[0])
+    for sheet in sheets:
+        console.print(sheet.rich())

@@ -77,7 +77,7 @@ function explore(frame, svg, marks) {
       nearest = 28 ** 2;
     marks.forEach((mark, index) => {
       const far = (mark.x - x) ** 2 + (mark.y - y) ** 2;
-      if (far < nearest) [best, nearest] = [index, far];
+      if (far <= nearest) [best, nearest] = [index, far]; // of equals the one on top
     });
     if (best < 0) hide();
     else if (best !== at || tip.hidden) show(best);

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
+
+import torch
 
 from evergraph import __version__
 from evergraph.lab.diagnostics import numbers
+from evergraph.lab.paper.experiment import Metric, Row
+from evergraph.lab.paper.metrics import (
+    CENTRE,
+    DEGREE,
+    DIVERSITY,
+    HIGH_DEGREE,
+    HOMOPHILY,
+    ISOLATED,
+    LOW_DEGREE,
+)
 from evergraph.lab.paper.numbers import claims
-from evergraph.lab.report.collect import Collection, Dataset, Group, Run, flat
+from evergraph.lab.paper.projection import project
+from evergraph.lab.report.collect import Collection, Dataset, Group, Run
 from evergraph.lab.report.statistics import difference_to_claim, estimate
 from evergraph.lab.summary import quantile
 
 METRIC_KEYS = ("pm", "fm", "current")
-#: Matrices of accuracies: by task, by class, and by task with the task known.
-MATRICES = {"task": (), "class": ("by_class",), "known": ("task_incremental",)}
-#: Numbers about the buffer that are averaged over seeds: name → path in the diagnostics.
-BUFFER_FACTS = {
-    "diversity": ("buffer_diversity", "mean"),
-    "centre": ("distance_from_centre", "mean"),
-    "homophily_before": ("buffer_homophily", "before", "mean"),
-    "homophily_after": ("buffer_homophily", "after", "mean"),
-    "degree_before": ("buffer_degree", "before"),
-    "degree_after": ("buffer_degree", "after"),
-    "isolated_before": ("isolated_buffer_nodes", "before"),
-    "isolated_after": ("isolated_buffer_nodes", "after"),
-    "low_degree": ("degree_accuracy", "low"),
-    "high_degree": ("degree_accuracy", "high"),
+#: Numbers about the buffer and the nodes around it, averaged over seeds: metric and view.
+BUFFER_FACTS: dict[str, tuple[Metric, Literal["before", "after"]]] = {
+    **{metric.key: (metric, "after") for metric in (DIVERSITY, CENTRE, LOW_DEGREE, HIGH_DEGREE)},
+    **{f"{metric.key}_before": (metric, "before") for metric in (HOMOPHILY, DEGREE, ISOLATED)},
+    **{f"{metric.key}_after": (metric, "after") for metric in (HOMOPHILY, DEGREE, ISOLATED)},
 }
 
 
@@ -82,29 +87,22 @@ def _group(group: Group) -> dict[str, Any]:
             key: {**claim._asdict(), **difference_to_claim(values[key], claim)}
             for key, claim in claimed.items()
         },
-        "matrices": {
-            name: [_rounded(_at(run.results, path)) for run in group.runs]
-            for name, path in MATRICES.items()
+        "matrices": {  # by task, by class, and by task with the task known
+            "task": [_rounded(run.results) for run in group.runs],
+            "class": [_rounded(run.results["by_class"]) for run in group.runs],
+            "known": [_rounded(run.results["task_incremental"]) for run in group.runs],
         },
         "memory_bytes": max(run.results["memory_bytes"] for run in group.runs),
         **_stages(group.runs),
         "buffer": _buffer(group.runs),
-        "config": flat(group.config),
+        "config": group.config,
         "environments": _environments(group.runs),
         **_samples(group.runs),
     }
 
 
-def _rounded(part: dict[str, Any] | None) -> list[list[float]]:
-    matrix = (part or {}).get("accuracy_matrix") or []
-    return [[round(value, 2) for value in row] for row in matrix]
-
-
-def _at(values: Any, path: Sequence[str]) -> Any:
-    """Follows keys into nested dictionaries; None where one is missing."""
-    for key in path:
-        values = values.get(key) if isinstance(values, dict) else None
-    return values
+def _rounded(scores: dict[str, Any]) -> list[list[float]]:
+    return [[round(value, 2) for value in row] for row in scores["accuracy_matrix"]]
 
 
 def _stages(runs: Sequence[Run]) -> dict[str, Any]:
@@ -150,8 +148,8 @@ def _mean(values: Sequence[float]) -> float:
 def _buffer(runs: Sequence[Run]) -> dict[str, Any]:
     """Averages what the diagnostics say about the buffer and the nodes around it."""
     facts = {}
-    for name, path in BUFFER_FACTS.items():
-        values = [_at(run.results.get("diagnostics"), path) for run in runs]
+    for name, (metric, view) in BUFFER_FACTS.items():
+        values = [metric.read(run.results, Row("", "", view=view)) for run in runs]
         known = [value for value in values if value is not None]
         if known:
             facts[name] = _mean(known)
@@ -160,31 +158,29 @@ def _buffer(runs: Sequence[Run]) -> dict[str, Any]:
 
 def _environments(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Lists the different places where runs took place, with their seeds."""
-    places: list[dict[str, Any]] = []
+    places: dict[str, dict[str, Any]] = {}
     for run in runs:
-        environment = run.environment
-        same = [place for place in places if place["environment"] == environment]
-        if not same:
-            places.append({"environment": environment, "seeds": []})
-        (same or places[-1:])[0]["seeds"].append(run.results["seed"])
-    return places
+        found = run.environment
+        place = places.setdefault(json.dumps(found), {"environment": found, "seeds": []})
+        place["seeds"].append(run.results["seed"])
+    return list(places.values())
 
 
 def _samples(runs: Sequence[Run]) -> dict[str, Any]:
     """Takes embedding and edits of the first run that recorded them."""
     found: dict[str, Any] = {}
     for run in runs:
-        diagnostics = run.results.get("diagnostics") or {}
+        diagnostics = run.results["diagnostics"]
         sample, edits = diagnostics.get("embedding_sample"), diagnostics.get("edit_sample")
         if sample and "embedding" not in found:
-            columns = {key: numbers(sample[key]) for key in ("nodes", "labels", "predicted")}
             components = [numbers(part) for part in sample["components"]]
             found["embedding"] = {
                 "seed": run.results["seed"],
-                **columns,
+                **{key: numbers(sample[key]) for key in ("nodes", "labels", "predicted")},
                 "roles": sample["roles"],
-                "components": components,
+                "components": components[:2],
                 "explained": sample["explained"],
+                "places": project(torch.tensor(components, dtype=torch.float32).T),
             }
         if edits and "edited" not in found:
             found["edited"] = {
@@ -204,7 +200,7 @@ def buffer_series(groups: Sequence[Group]) -> list[dict[str, Any]]:
     """
     families: dict[str, dict[int, str]] = {}
     for group in groups:
-        config = flat(group.config)
+        config = dict(group.config)
         size = config.pop("settings.buffer_size", None)
         if size is not None:
             family = repr((group.runs[0].results["method"], sorted(config.items(), key=str)))

@@ -28,7 +28,9 @@ function embedding(body, dataset) {
       (how === "pca"
         ? `The two components hold ${Math.round(100 * (sample.explained[0] + (sample.explained[1] || 0)))} % of the variance.`
         : "t-SNE keeps neighbours together; distances between clusters mean little.");
-    const [xs, ys] = project(sample, how);
+    const [first, second = first.map(() => 0)] = sample.components;
+    const xs = how === "pca" ? first : sample.places.map((place) => place[0]);
+    const ys = how === "pca" ? second : sample.places.map((place) => place[1]);
     chart(
       host,
       `Embedding of ${name}`,

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 Results = Mapping[str, Any]
 THREE = ("cora", "citeseer", "amazon-computers")
@@ -46,11 +46,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Metric:
-    """One column: how it is read from a run's results, and what it means.
+    """One metric: how it is read from a run's results, and what it means.
 
     Attributes:
         key: As in the table of the paper's numbers.
-        title: Head of the column.
+        title: Its name in tables and figures.
         read: Finds the value in ``results.json``; None where there is none.
         point: What one point is in its unit: 1 for percent, 0.01 for ratios; None is one
             hundredth of the printed value, for counts and seconds.
@@ -101,96 +101,96 @@ class Values(dict[int, float]):
         return statistics.fmean(self.values()) if self else None
 
 
-def average(cells: Sequence[Values]) -> Values:
+def average(quantities: Sequence[Values]) -> Values:
     """Averages quantities, seed by seed, over the seeds that all of them have."""
-    known = [cell for cell in cells if cell]
+    known = [values for values in quantities if values]
     if not known:
         return Values()
     seeds = sorted(set(known[0]).intersection(*known))
-    return Values({seed: statistics.fmean(cell[seed] for cell in known) for seed in seeds})
+    return Values({seed: statistics.fmean(values[seed] for values in known) for seed in seeds})
 
 
+@dataclass(frozen=True)
 class Table:
-    """The measurements of one experiment on one dataset, for statements to look at."""
+    """The measurements of one experiment on one dataset, for statements to look at.
 
-    def __init__(
-        self,
-        facts: Facts,
-        rows: Sequence[Row],
-        values: Mapping[tuple[str, str], Values],
-        better: Mapping[str, int],
-        notes: Sequence[str] = (),
-    ) -> None:
-        self.facts = facts
-        self.rows = rows
-        self._values = values
-        self._better = better
-        self.notes = notes
+    Attributes:
+        facts: The dataset.
+        rows: Its variants.
+        values: By row and metric; what was not measured is not there.
+        better: By metric, as in :class:`Metric`.
+        notes: What a reader must know about them.
+    """
+
+    facts: Facts
+    rows: Sequence[Row]
+    values: Mapping[tuple[str, str], Values]
+    better: Mapping[str, int]
+    notes: Sequence[str] = ()
 
     def __call__(self, row: str, metric: str) -> Values:
-        """Returns one cell, empty if it was not measured."""
-        return self._values.get((row, metric), Values())
+        """Returns a row's values of a metric, empty if it was not measured."""
+        return self.values.get((row, metric), Values())
 
     def best(self, names: Sequence[str], metric: str) -> Values:
-        """Returns the cell with the best mean among some rows, empty until all are measured."""
-        sign = self._better.get(metric, 1) or 1
-        cells = self._all(names, metric)
-        return max(cells, key=lambda cell: sign * (cell.mean or 0.0), default=Values())
+        """Returns the values with the best mean among some rows, empty until all are measured."""
+        sign = self.better.get(metric, 1) or 1
+        found = self._all(names, metric)
+        return max(found, key=lambda values: sign * (values.mean or 0.0), default=Values())
 
     def mean(self, names: Sequence[str], metric: str) -> Values:
         """Averages rows, seed by seed; empty until all are measured."""
         return average(self._all(names, metric))
 
     def _all(self, names: Sequence[str], metric: str) -> list[Values]:
-        """Lists the cells of those names that are rows here, none while one is still missing."""
+        """Lists the values of those names that are rows here, none while one is still missing."""
         here = {row.name for row in self.rows}
-        cells = [self(name, metric) for name in names if name in here]
-        return cells if all(cells) else []
+        found = [self(name, metric) for name in names if name in here]
+        return found if all(found) else []
 
     def deviation(self, row: str, metric: str) -> Values:
         """Returns each seed's distance from the median over seeds (Levene, Brown, Forsythe).
 
         Two seeds are always equally far from their median: nothing below three.
         """
-        cell = self(row, metric)
-        if len(cell) < 3:
+        values = self(row, metric)
+        if len(values) < 3:
             return Values()
-        middle = statistics.median(cell.values())
-        return Values({seed: abs(value - middle) for seed, value in cell.items()})
+        middle = statistics.median(values.values())
+        return Values({seed: abs(value - middle) for seed, value in values.items()})
 
     def slope(self, names: Sequence[str], metric: str) -> Values:
         """Fits a line over the rows' ``x`` for every seed, once all rows are measured."""
-        places = {row.name: row.x for row in self.rows}
-        placed = [name for name in names if places.get(name) is not None]
-        cells = [
-            (x, cell)
-            for name, cell in zip(placed, self._all(placed, metric), strict=False)
-            if (x := places[name]) is not None
-        ]
-        if len({x for x, _ in cells}) < 2:
+        places = {row.name: row.x for row in self.rows if row.x is not None}
+        placed = [name for name in names if name in places]
+        found = self._all(placed, metric)
+        xs = [places[name] for name in placed[: len(found)]]
+        if len(set(xs)) < 2:
             return Values()
-        seeds = set(cells[0][1]).intersection(*(cell for _, cell in cells))
-        middle = statistics.fmean(x for x, _ in cells)
-        spread = sum((x - middle) ** 2 for x, _ in cells)
+        middle = statistics.fmean(xs)
+        spread = sum((x - middle) ** 2 for x in xs)
         return Values(
             {
-                seed: sum((x - middle) * cell[seed] for x, cell in cells) / spread
-                for seed in sorted(seeds)
+                seed: sum((x - middle) * y[seed] for x, y in zip(xs, found, strict=True)) / spread
+                for seed in sorted(set(found[0]).intersection(*found))
             }
         )
+
+    @property
+    def series(self) -> list[str]:
+        """Lists the lines or groups that rows belong to, in order."""
+        return list(dict.fromkeys(row.series for row in self.rows))
 
     def names(self, series: str | None = None) -> list[str]:
         """Lists the rows, or those of one series, in order."""
         return [row.name for row in self.rows if series is None or row.series == series]
 
 
-def larger(first: str, second: str, metric: str) -> Callable[[Table], Values]:
-    """Contrasts two rows: positive where the first is larger."""
-    return lambda table: table(first, metric) - table(second, metric)
+Contrast = Callable[[Table], Values]
+Claim = Contrast | tuple[str, Contrast]
 
 
-@dataclass(frozen=True)
-class Statement:
+class Statement(NamedTuple):
     """A sentence of the paper as something to measure.
 
     Attributes:
@@ -201,7 +201,7 @@ class Statement:
 
     text: str
     where: str
-    contrast: Callable[[Table], Values]
+    contrast: Contrast
 
 
 @dataclass(frozen=True)
@@ -209,17 +209,19 @@ class Figure:
     """How rows become a picture.
 
     Attributes:
-        kind: ``points`` one per row; ``groups`` of bars per column; ``lines`` over ``x``, one per
+        kind: ``points`` one per row; ``groups`` of bars per metric; ``lines`` over ``x``, one per
             series; ``heatmap`` over ``x`` and ``y``; ``scatter`` of the first metric against the
-            second, one point per row and seed; ``embedding`` of run folders; ``frontier`` of PM
-            against bytes and seconds.
-        metrics: Keys of the columns shown, one panel each.
+            second, one point per row and seed; ``embedding`` of nodes in the plane; ``edges``
+            around replayed nodes; ``frontier`` of PM against bytes and seconds.
+        metrics: Keys of the metrics shown, one panel each.
         x: Title of the horizontal axis.
         y: Title of the vertical axis of a heat map.
         split: Give every series its own panel, named below it instead of ``x``.
     """
 
-    kind: Literal["points", "groups", "lines", "heatmap", "scatter", "embedding", "frontier"]
+    kind: Literal[
+        "points", "groups", "lines", "heatmap", "scatter", "embedding", "edges", "frontier"
+    ]
     metrics: tuple[str, ...]
     x: str = ""
     y: str = ""
@@ -235,12 +237,13 @@ class Experiment:
         title: What it shows.
         source: Where it is in the paper.
         rows: The variants for a dataset.
-        metrics: The columns; a column without any value is left out.
+        metrics: What is read from runs; a metric without any value is left out.
         figure: The picture.
         datasets: What it runs on unless told otherwise.
         quick_rows: Names of the rows that ``--quick`` keeps, all by default.
         tables: Keys of the paper's numbers that belong to it, its own id by default.
-        statements: What the paper says about it.
+        where: Where the paper says what follows.
+        says: What it says, sentence → contrast, or → (where, contrast) if that is elsewhere.
         describe: Finds the values of the single row without any run, for descriptive tables.
         notes: What a reader must know, in sentences.
         in_paper: Whether it can be run with the settings that the paper prints.
@@ -255,10 +258,19 @@ class Experiment:
     datasets: tuple[str, ...] = THREE
     quick_rows: tuple[str, ...] | None = None
     tables: tuple[str, ...] = ()
-    statements: tuple[Statement, ...] = field(default=())
+    where: str = ""
+    says: Mapping[str, Claim] = field(default_factory=dict)
     describe: Callable[[Facts, Any], Mapping[str, float]] | None = None
     notes: tuple[str, ...] = ()
     in_paper: bool = True
+
+    @property
+    def statements(self) -> list[Statement]:
+        """Lists what the paper says."""
+        return [
+            Statement(text, *(claim if isinstance(claim, tuple) else (self.where, claim)))
+            for text, claim in self.says.items()
+        ]
 
     @property
     def paper_tables(self) -> tuple[str, ...]:

@@ -15,32 +15,6 @@ from evergraph.config import Variant, preset_for
 from evergraph.methods import method_class
 from evergraph.stream.datasets import DATASETS
 
-#: What is compared unless methods are named: the analytic learner down to kilobytes, the paper's
-#: method, replay, and the two ends of the scale.
-METHODS = (
-    "analytic",
-    "analytic:statistics=refresh@analytic-refresh",
-    "analytic:precision=single@analytic-single",
-    "analytic:precision=single,rank=64@analytic-rank-64",
-    "analytic:precision=single,rank=15@analytic-rank-15",  # within the paper's buffer
-    "analytic:precision=single,rank=3@analytic-rank-3",
-    "analytic:precision=single,rank=15,projection=256@analytic-256-rank-15",
-    "analytic:precision=single,rank=7,projection=64@analytic-64-rank-7",
-    "dslr",
-    "replay:selector=mf@replay-mf",
-    "replay:selector=cd@replay-cd",
-    "replay",
-    "er-gnn",
-    "gem",
-    "rclg",
-    "continual-gnn",
-    "lwf",
-    "ewc",
-    "mas",
-    "twp",
-    "joint",
-    "finetune",
-)
 Cost = Literal["bytes", "seconds"]
 
 
@@ -61,11 +35,11 @@ class Point:
 
 def points_of(outcome: Mapping[str, Any]) -> list[Point]:
     """Reads the points of an experiment's outcome and marks who is on a frontier."""
-    cells: dict[tuple[str, str], dict[str, Any]] = {}
+    found: dict[tuple[str, str], dict[str, Any]] = {}
     for row in outcome["rows"]:
         if row["seeds"]:
-            cells.setdefault((row["dataset"], row["row"]), {})[row["metric"]] = row
-    return mark_frontiers(_point(*names, cell) for names, cell in cells.items())
+            found.setdefault((row["dataset"], row["row"]), {})[row["metric"]] = row
+    return mark_frontiers(_point(*names, metrics) for names, metrics in found.items())
 
 
 def mark_frontiers(points: Iterable[Point]) -> list[Point]:
@@ -89,16 +63,16 @@ def buffer_bytes(dataset: str) -> int | None:
     return int(size) * (8 + 8 + 4 * DATASETS[name].features)
 
 
-def _point(dataset: str, label: str, cell: Mapping[str, Any]) -> Point:
-    method = cell["pm"]["method"].partition(":")[0]
+def _point(dataset: str, label: str, metrics: Mapping[str, Any]) -> Point:
+    method = metrics["pm"]["method"].partition(":")[0]
     return Point(
         dataset=dataset,
         label=label,
         method=method,
-        pm=cell["pm"]["mean"],
-        pm_std=cell["pm"]["std"],
-        bytes=round(cell["bytes"]["mean"]),
-        seconds=cell["seconds"]["mean"],
+        pm=metrics["pm"]["mean"],
+        pm_std=metrics["pm"]["std"],
+        bytes=round(metrics["bytes"]["mean"]),
+        seconds=metrics["seconds"]["mean"],
         reference="old_labels" in method_class(method).needs,
     )
 

@@ -1,14 +1,17 @@
-"""The columns that experiments share: where each value stands in a run's results."""
+"""The metrics that experiments share: where each value stands in a run's results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from evergraph.lab.paper.experiment import Metric, Results, Row
 
+Read = Callable[[Results, Row], float | None]
 
-def _at(*path: str) -> Callable[[Results, Row], float | None]:
+
+def _at(*path: str) -> Read:
     """Reads a value by its path in the results, None where the path ends early."""
 
     def read(results: Results, row: Row) -> float | None:
@@ -22,79 +25,91 @@ def _at(*path: str) -> Callable[[Results, Row], float | None]:
     return read
 
 
-def _per_task(*stages: str) -> Callable[[Results, Row], float | None]:
+def _per_task(*stages: str) -> Read:
     """Reads the seconds of some stages per task that has them: all but the last, or the first."""
 
     def read(results: Results, row: Row) -> float | None:
         known = [results["seconds"][stage] for stage in stages if stage in results["seconds"]]
-        tasks = max(len(results["tasks"]) - 1, 1)
-        return sum(known) / tasks if known else None
+        return sum(known) / max(len(results["tasks"]) - 1, 1) if known else None
 
     return read
 
 
-def _whole_task(unit: float) -> Callable[[Results, Row], float | None]:
+def _whole_task(unit: float) -> Read:
     return lambda results, row: results["seconds"]["total"] / len(results["tasks"]) / unit
 
 
-_DIAGNOSED = "diagnostics"
+def _forgetting(results: Results, row: Row) -> float:
+    """Reads what the probed class lost since it was learned, in points."""
+    label = results["settings"]["probed_class"]
+    matrix = results["by_class"]["accuracy_matrix"]
+    fresh = next(seen[label] for seen in matrix if len(seen) > label)
+    return float(fresh - matrix[-1][label])
+
+
+def _probed_homophily(results: Results, row: Row) -> float:
+    """Reads the homophily of the nodes kept of the probed class, by all labels."""
+    label = str(results["settings"]["probed_class"])
+    return float(results["diagnostics"]["buffer_homophily"]["before"]["by_class"][label])
+
+
+def _ratio(key: str, title: str, *path: str) -> Metric:
+    return Metric(key, title, _at("diagnostics", *path), point=0.01, better=0, digits=3)
+
+
+def _seconds(key: str, title: str, read: Read, digits: int) -> Metric:
+    return Metric(key, title, read, point=None, better=-1, digits=digits, timed=True)
+
+
+def described(titles: dict[str, str], digits: int) -> tuple[Metric, ...]:
+    """Makes metrics that are looked up without any run."""
+    return tuple(
+        Metric(key, title, lambda results, row: None, point=None, better=0, digits=digits)
+        for key, title in titles.items()
+    )
+
 
 PM = Metric("pm", "PM ↑", _at("pm"))
 FM = Metric("fm", "FM ↓", _at("fm"), better=-1)
 CURRENT = Metric("current", "Current ↑", _at("current"))
-DIVERSITY = Metric(
-    "diversity", "diversity", _at(_DIAGNOSED, "buffer_diversity", "mean"), 0.01, 0, 3
+ACCURACY = (PM, FM, CURRENT)
+LOW_DEGREE, HIGH_DEGREE = (
+    Metric(f"{end}_degree", f"{end}-degree accuracy ↑", _at("diagnostics", "degree_accuracy", end))
+    for end in ("low", "high")
 )
-CORRECT_DIVERSITY = Metric(
-    "correct_diversity",
-    "diversity of correct predictions",
-    _at(_DIAGNOSED, "correct_diversity", "mean"),
-    0.01,
-    0,
-    3,
-)
-CENTRE = Metric(
-    "centre", "distance from centre", _at(_DIAGNOSED, "distance_from_centre", "mean"), 0.01, 0, 3
-)
-HOMOPHILY = Metric(
-    "homophily", "homophily", _at(_DIAGNOSED, "buffer_homophily", "VIEW", "mean"), 0.01, 0, 3
-)
-ISOLATED = Metric(
-    "isolated", "isolated nodes", _at(_DIAGNOSED, "isolated_buffer_nodes", "VIEW"), None, -1, 1
-)
-DEGREE = Metric("degree", "mean degree", _at(_DIAGNOSED, "buffer_degree", "VIEW"), None, 0)
-LOW_DEGREE = Metric(
-    "low_degree", "low-degree accuracy ↑", _at(_DIAGNOSED, "degree_accuracy", "low")
-)
-HIGH_DEGREE = Metric(
-    "high_degree", "high-degree accuracy ↑", _at(_DIAGNOSED, "degree_accuracy", "high")
-)
-_SECONDS: dict[str, Any] = {"point": None, "better": -1, "digits": 4, "timed": True}
-SELECTION = Metric("selection", "selection, s per task", _per_task("selection"), **_SECONDS)
-INFERENCE = Metric("inference", "inference, s per task", _per_task("inference"), **_SECONDS)
-STRUCTURE = Metric(
-    "structure",
-    "structure learning, s per task",
-    _per_task("structure", "inference", "candidates"),
-    None,
-    -1,
-    3,
-    timed=True,
-)
-TASK = Metric("task", "whole task, s", _whole_task(1.0), None, -1, 3, timed=True)
-BYTES = Metric("bytes", "bytes kept", _at("memory_bytes"), None, -1, 0)
-SECONDS = Metric("seconds", "seconds", _at("seconds", "total"), None, -1, 1)
-MINUTES = Metric("minutes", "minutes per task", _whole_task(60.0), None, -1, 4, timed=True)
 
+DIVERSITY = _ratio("diversity", "diversity", "buffer_diversity", "mean")
+CORRECT_DIVERSITY = _ratio(
+    "correct_diversity", "diversity of correct predictions", "correct_diversity", "mean"
+)
+CENTRE = _ratio("centre", "distance from centre", "distance_from_centre", "mean")
+HOMOPHILY = _ratio("homophily", "homophily", "buffer_homophily", "VIEW", "mean")
 #: Homophily of each class in the buffer; the paper counts classes from 1, at most twelve.
 CLASS_HOMOPHILY = tuple(
-    Metric(
+    _ratio(
         f"class {label + 1}",
         f"class {label + 1}",
-        _at(_DIAGNOSED, "buffer_homophily", "VIEW", "by_class", str(label)),
-        0.01,
-        0,
-        3,
+        *("buffer_homophily", "VIEW", "by_class", str(label)),
     )
     for label in range(12)
 )
+PROBED_HOMOPHILY = replace(HOMOPHILY, read=_probed_homophily)
+FORGETTING = Metric("forgetting", "forgetting ↓", _forgetting, better=-1)
+ISOLATED = Metric(
+    "isolated", "isolated nodes", _at("diagnostics", "isolated_buffer_nodes", "VIEW"), None, -1, 1
+)
+DEGREE = Metric("degree", "mean degree", _at("diagnostics", "buffer_degree", "VIEW"), None, 0)
+
+SELECTION = _seconds("selection", "selection, s per task", _per_task("selection"), 4)
+INFERENCE = _seconds("inference", "inference, s per task", _per_task("inference"), 4)
+STRUCTURE = _seconds(
+    "structure",
+    "structure learning, s per task",
+    _per_task("structure", "inference", "candidates"),
+    3,
+)
+TASK = _seconds("task", "whole task, s", _whole_task(1.0), 3)
+MINUTES = _seconds("minutes", "minutes per task", _whole_task(60.0), 4)
+FACTOR = replace(MINUTES, key="factor", title="times DSLR", better=0, digits=2, relative_to="dslr")
+BYTES = Metric("bytes", "bytes kept", _at("memory_bytes"), None, -1, 0)
+SECONDS = Metric("seconds", "seconds", _at("seconds", "total"), None, -1, 1)

@@ -1,21 +1,32 @@
 """Outcomes: what an experiment came to, beside what the paper says, as plain values.
 
-An outcome is the content of ``ID.json``: ``rows`` (one per dataset, row and column, with the
+An outcome is the content of ``ID.json``: ``rows`` (one per dataset, row and metric, with the
 values of all seeds and a judgement per printed number) and ``statements`` (one per dataset).
+What was measured is apart from what is made of it: :func:`measured` takes an outcome down to its
+values, :func:`judged` puts everything else back, by the rules in force.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from evergraph.lab.paper.experiment import Experiment, Metric, Table, Values
+from evergraph.lab.paper.experiment import Experiment, Metric, Table
+from evergraph.lab.paper.experiments import EXPERIMENTS
 from evergraph.lab.paper.numbers import paper_numbers
 from evergraph.lab.paper.verdicts import holm, judge_number, judge_statement, p_value
 from evergraph.lab.summary import mean_std
 
-SCHEMA_VERSION = 1
+Outcome = Mapping[str, Any]
+SCHEMA_VERSION = 2
+#: What was measured, of an outcome and of its rows and statements; the rest follows from it.
+MEASURED = ("schema_version", "experiment", "quick", "as_printed", "missing", "notes", "planes")
+MEASURED_ROW = ("dataset", "row", "method", "series", "x", "y", "metric", "seeds", "values")
+MEASURED_STATEMENT = ("text", "where", "dataset", "seeds", "values")
+#: Significant digits of a stored value; whole numbers keep all of theirs.
+DIGITS = 7
 
 
 def make_outcome(
@@ -35,60 +46,100 @@ def make_outcome(
         as_printed: Whether they had the paper's settings instead of ours.
         missing: Rows per dataset of which not every run is finished.
     """
-    columns = [m for m in experiment.metrics if any(t(n, m.key) for t in tables for n in t.names())]
-    return {
+    rows = [
+        {
+            "dataset": table.facts.dataset,
+            "row": row.name,
+            "method": row.method,
+            "series": row.series,
+            "x": row.x,
+            "y": row.y,
+            "metric": metric.key,
+            **_by_seed(table(row.name, metric.key)),
+        }
+        for table in tables
+        for row in table.rows
+        for metric in experiment.metrics
+    ]
+    statements = [
+        {
+            "text": statement.text,
+            "where": statement.where,
+            "dataset": table.facts.dataset,
+            **_by_seed(statement.contrast(table)),
+        }
+        for statement in experiment.statements
+        for table in tables
+    ]
+    outcome = {
         "schema_version": SCHEMA_VERSION,
         "experiment": experiment.id,
-        "title": experiment.title,
-        "source": experiment.source,
         "quick": quick,
         "as_printed": as_printed,
-        "figure": {**asdict(experiment.figure), "drawn": False},
-        "columns": [_column(metric) for metric in columns],
-        "rows": [
-            entry
-            for table in tables
-            for row in table.rows
-            for metric in columns
-            if (entry := _row(experiment, table, row.name, metric)) is not None
-        ],
-        "statements": _statements(experiment, tables),
         "missing": {name: list(rows) for name, rows in (missing or {}).items() if rows},
         "notes": [*experiment.notes, *(note for table in tables for note in table.notes)],
+        "rows": rows,
+        "statements": statements,
     }
+    return judged(outcome, experiment)
 
 
-def _column(metric: Metric) -> dict[str, Any]:
-    shown = {"key": metric.key, "title": metric.title, "digits": metric.digits}
-    return {**shown, "better": metric.better}
+def _by_seed(values: Mapping[int, float]) -> dict[str, Any]:
+    return {"seeds": sorted(values), "values": [values[seed] for seed in sorted(values)]}
 
 
-def _row(experiment: Experiment, table: Table, name: str, metric: Metric) -> dict[str, Any] | None:
-    """Describes one cell with the judgement of every printed value; None without either."""
-    row = next(row for row in table.rows if row.name == name)
-    values = table(name, metric.key)
-    claims = printed(experiment, table.facts.dataset, name, metric.key)
-    if not values and not claims:
-        return None
-    exact = experiment.describe is not None
+def measured(outcome: Outcome) -> dict[str, Any]:
+    """Takes an outcome down to what was measured, values rounded."""
     return {
-        "dataset": table.facts.dataset,
-        "row": name,
-        "method": row.method,
-        "series": row.series,
-        "x": row.x,
-        "y": row.y,
-        "metric": metric.key,
-        "seeds": sorted(values),
-        "values": [values[seed] for seed in sorted(values)],
-        **mean_std(list(values.values())),
-        "claims": [_judge(claim, values, metric, exact) for claim in claims],
+        **{key: outcome[key] for key in MEASURED if key in outcome},
+        "rows": [_rounded(row, MEASURED_ROW) for row in outcome["rows"]],
+        "statements": [_rounded(entry, MEASURED_STATEMENT) for entry in outcome["statements"]],
     }
+
+
+def _rounded(entry: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    return {**{key: entry[key] for key in keys}, "values": list(map(_round, entry["values"]))}
+
+
+def _round(value: float) -> float:
+    before_point = math.floor(math.log10(abs(value))) + 1 if value else 0
+    return round(value, max(DIGITS - before_point, 0))
+
+
+def judged(outcome: Outcome, experiment: Experiment | None = None) -> dict[str, Any]:
+    """Adds to measurements everything that follows from them: means, judgements, titles."""
+    experiment = experiment or EXPERIMENTS[outcome["experiment"]]
+    known = {row["metric"] for row in outcome["rows"] if row["values"]}
+    metrics = {metric.key: metric for metric in experiment.metrics if metric.key in known}
+    rows = [
+        _judged_row(row, metrics[row["metric"]], experiment)
+        for row in outcome["rows"]
+        if row["metric"] in metrics
+    ]
+    return {
+        **outcome,
+        "title": experiment.title,
+        "source": experiment.source,
+        "figure": asdict(experiment.figure),
+        "metrics": [
+            {key: getattr(metric, key) for key in ("key", "title", "digits", "better")}
+            for metric in metrics.values()
+        ],
+        "rows": [row for row in rows if row["values"] or row["claims"]],
+        "statements": _judged_statements(outcome["statements"]),
+    }
+
+
+def _judged_row(row: Outcome, metric: Metric, experiment: Experiment) -> dict[str, Any]:
+    claims = printed(experiment, row["dataset"], row["row"], metric.key)
+    exact = experiment.describe is not None
+    judgements = [_judge(claim, row["values"], metric, exact) for claim in claims]
+    return {**row, **mean_std(row["values"]), "claims": judgements}
 
 
 def printed(experiment: Experiment, dataset: str, row: str, metric: str) -> list[dict[str, Any]]:
-    """Finds every number that the paper prints for a cell: ``{"table", "mean", "std"}``."""
-    found = []
+    """Finds every number that the paper prints for one value: ``{"table", "mean", "std"}``."""
+    found: list[dict[str, Any]] = []
     for table in experiment.paper_tables:
         entry = paper_numbers().get(table, {}).get(dataset, {}).get(row)
         if entry == "oom":
@@ -96,55 +147,37 @@ def printed(experiment: Experiment, dataset: str, row: str, metric: str) -> list
         elif isinstance(entry, dict) and entry.get(metric) is not None:
             value = entry[metric]
             mean, std = value if isinstance(value, list) else (value, None)
-            claim = {"table": table, "mean": mean, "std": std}
-            if not any((c["mean"], c["std"]) == (mean, std) for c in found):
-                found.append(claim)
+            if not any((claim["mean"], claim["std"]) == (mean, std) for claim in found):
+                found.append({"table": table, "mean": mean, "std": std})
     return found
 
 
-def _judge(claim: dict[str, Any], values: Values, metric: Metric, exact: bool) -> dict[str, Any]:
+def _judge(
+    claim: dict[str, Any], values: Sequence[float], metric: Metric, exact: bool
+) -> dict[str, Any]:
+    """Judges one printed number; described values are exact, not measured."""
+    unjudged = {**claim, "difference": None, "low": None, "high": None}
     if claim["mean"] is None:  # out of memory in the paper
-        ran = "ran" if values else "not run"
-        return {**claim, "difference": None, "low": None, "high": None, "verdict": ran}
+        return {**unjudged, "verdict": "ran" if values else "not run"}
     if exact:
-        difference = (values.mean or 0.0) - claim["mean"]
+        difference = (mean_std(values)["mean"] or 0.0) - claim["mean"]
         word = "same" if abs(difference) < 1e-9 else "differs"
-        judged = {"difference": difference, "low": None, "high": None, "verdict": word}
-        return {**claim, **judged}
+        return {**unjudged, "difference": difference, "verdict": word}
     point = metric.point if metric.point is not None else abs(claim["mean"]) / 100
-    return {
-        **claim,
-        **asdict(
-            judge_number(
-                list(values.values()),
-                claim["mean"],
-                claim["std"],
-                point=point,
-                better=metric.better,
-            )
-        ),
-    }
+    judgement = judge_number(values, claim["mean"], claim["std"], point=point, better=metric.better)
+    return {**claim, **asdict(judgement)}
 
 
-def _statements(experiment: Experiment, tables: Sequence[Table]) -> list[dict[str, Any]]:
+def _judged_statements(statements: Sequence[Outcome]) -> list[dict[str, Any]]:
     """Judges every statement on every dataset; p-values are adjusted over all of them."""
-    measured = {
-        (index, table.facts.dataset): statement.contrast(table)
-        for index, statement in enumerate(experiment.statements)
-        for table in tables
-    }
-    p_values = {key: p_value(list(values.values())) for key, values in measured.items()}
+    p_values = {place: p_value(entry["values"]) for place, entry in enumerate(statements)}
     adjusted = holm(p_values)
     return [
         {
-            "text": experiment.statements[index].text,
-            "where": experiment.statements[index].where,
-            "dataset": dataset,
-            "seeds": sorted(values),
-            "values": [values[seed] for seed in sorted(values)],
-            **asdict(judge_statement(list(values.values()))),
-            "p": p_values[index, dataset],
-            "p_holm": adjusted[index, dataset],
+            **entry,
+            **asdict(judge_statement(entry["values"])),
+            "p": p_values[place],
+            "p_holm": adjusted[place],
         }
-        for (index, dataset), values in measured.items()
+        for place, entry in enumerate(statements)
     ]

@@ -1,4 +1,4 @@
-"""The plane of Figure 1: embeddings of the first task's classes, and who was kept of them."""
+"""Embeddings in the plane: by t-SNE, and of a run's first task as Figure 1 shows it."""
 
 from __future__ import annotations
 
@@ -40,12 +40,16 @@ def first_task_plane(folders: Mapping[str, Path], seed: int = 0) -> dict[str, An
 
 
 def project(h: Tensor, seed: int = 0) -> list[list[float]]:
-    """Lays points out in the plane by t-SNE, ``[n, 2]``."""
+    """Lays points out in the plane by t-SNE, ``[n, 2]``; fewer than four stay where they are."""
+    if h.shape[0] < 4 or h.shape[1] < 2:
+        return [[*map(float, point), 0.0, 0.0][:2] for point in h]
     from sklearn.manifold import TSNE  # noqa: PLC0415 - a second of import that few commands need
 
     perplexity = min(30.0, max(1.0, (h.shape[0] - 1) / 3))
-    places = TSNE(random_state=seed, init="pca", perplexity=perplexity).fit_transform(h.numpy())
-    return [[float(x), float(y)] for x, y in places]
+    places = TSNE(random_state=seed, init="pca", perplexity=perplexity, n_jobs=1).fit_transform(
+        h.numpy()
+    )
+    return [[round(float(x), 2), round(float(y), 2)] for x, y in places]
 
 
 def _first_task(state: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor]:

@@ -136,47 +136,45 @@ def find_facts(dataset: str, data_root: Path | None) -> Facts:
     )
 
 
-def measure(part: Part, pool: RunPool, request: Request) -> Table:
-    """Reads the part's columns from its finished runs; what is not there stays empty."""
+def measure(part: Part, cache: RunPool, request: Request) -> Table:
+    """Reads the part's metrics from its finished runs; what is not there stays empty."""
     values: dict[tuple[str, str], Values] = {}
-    columns = part.experiment.metrics
+    metrics = part.experiment.metrics
+    rows = {row.name: row for row in part.rows}
     if part.experiment.describe is not None:
         described = part.experiment.describe(part.facts, request.data_root)
-        for row in part.rows:
-            values |= {(row.name, key): Values({0: float(v)}) for key, v in described.items()}
-    rows = {row.name: row for row in part.rows}
+        values = {(n, key): Values({0: float(v)}) for n in rows for key, v in described.items()}
     for (name, seed), config in part.configs.items():
-        results = pool.results(config.hash)
-        if results is not None:
-            for metric in columns:
-                value = metric.read(results, rows[name])
-                if value is not None:
-                    values.setdefault((name, metric.key), Values())[seed] = value
-    timed = {metric.key for metric in columns if metric.timed}
-    machines = _machines(part, pool) if timed else []
-    notes = []
-    if timed and (len(machines) > 1 or not request.times):
-        values = {place: cell for place, cell in values.items() if place[1] not in timed}
-    if timed and not request.times:
-        notes.append(f"Times on {part.facts.dataset} are left out: --no-times.")
-    elif len(machines) > 1:
-        where = f"{part.facts.dataset} were run on {' and '.join(machines)}"
-        notes.append(f"Rows on {where}: their times cannot be compared and are left out.")
-    for metric in columns:
+        results = cache.results(config.hash)
+        for metric in metrics:
+            value = None if results is None else metric.read(results, rows[name])
+            if value is not None:
+                values.setdefault((name, metric.key), Values())[seed] = value
+    timed = {metric.key for metric in metrics if metric.timed}
+    note = _why_no_times(part, cache, request) if timed else None
+    if note is not None:
+        values = {place: found for place, found in values.items() if place[1] not in timed}
+    for metric in metrics:
         if metric.relative_to is not None:
             whole = values.get((metric.relative_to, metric.key), Values())
-            for row in part.rows:
-                cell = values.get((row.name, metric.key), Values())
-                values[row.name, metric.key] = cell / whole
-    return Table(part.facts, part.rows, values, {m.key: m.better for m in columns}, notes)
+            for name in rows:
+                values[name, metric.key] = values.get((name, metric.key), Values()) / whole
+    better = {metric.key: metric.better for metric in metrics}
+    return Table(part.facts, part.rows, values, better, [note] if note is not None else [])
 
 
-def _machines(part: Part, pool: RunPool) -> list[str]:
-    """Lists what the part's finished runs were made on."""
-    return sorted({m for c in part.configs.values() if (m := pool.machine(c.hash))})
+def _why_no_times(part: Part, cache: RunPool, request: Request) -> str | None:
+    """Says why times say nothing, None where they do."""
+    if not request.times:
+        return f"Times on {part.facts.dataset} are left out: --no-times."
+    machines = sorted({m for c in part.configs.values() if (m := cache.machine(c.hash))})
+    if len(machines) < 2:
+        return None
+    where = f"{part.facts.dataset} were run on {' and '.join(machines)}"
+    return f"Rows on {where}: their times cannot be compared and are left out."
 
 
-def missing_rows(part: Part, pool: RunPool) -> Sequence[str]:
+def missing_rows(part: Part, cache: RunPool) -> Sequence[str]:
     """Lists the rows of which not every run is finished."""
-    lost = {name for (name, _), config in part.configs.items() if config.hash not in pool}
+    lost = {name for (name, _), config in part.configs.items() if config.hash not in cache}
     return [row.name for row in part.rows if row.name in lost]

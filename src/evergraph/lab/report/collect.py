@@ -11,16 +11,9 @@ from typing import Any
 from evergraph.config import SCHEMA_VERSION, load_mapping
 from evergraph.errors import InputError
 from evergraph.files import read_json
+from evergraph.lab.results import read_results
+from evergraph.lab.runs import finished_runs
 from evergraph.stream.datasets import DATASETS
-
-#: What every results.json must hold to be shown.
-REQUIRED = frozenset(
-    {
-        *("dataset", "method", "label", "protocol_hash", "graph", "config_hash", "variant_hash"),
-        *("settings", "seed", "evaluated_on", "class_names", "tasks", "accuracy_matrix"),
-        *("pm", "fm", "current", "seconds", "memory_bytes"),
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -59,7 +52,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one variant on one dataset, by seed."""
+    """Runs of one variant on one dataset, by seed, and their settings as ``section.key``."""
 
     name: str
     runs: list[Run]
@@ -90,31 +83,34 @@ def collect(folder: Path) -> Collection:
     """Reads a run folder, a grid, or any folder with run folders below."""
     if not folder.is_dir():
         raise InputError(f"Expected a folder with runs (got '{folder}'); check the path.")
-    configs = [
+    configs = {
         path
-        for path in sorted(folder.glob("**/config.yaml"))
+        for path in folder.glob("**/config.yaml")
         if not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    ]
-    finished = [path for path in configs if path.with_name("results.json").exists()]
-    runs, copies = _read_runs(finished)
+    }
+    finished = [run for run in finished_runs(folder) if (run / "config.yaml") in configs]
+    runs: dict[tuple[str, str], Run] = {}
+    for path in finished:
+        results = _results(path / "results.json")
+        runs.setdefault((results["config_hash"], results["graph"]), Run(path, results))
     if not runs:
         raise InputError(
             f"Expected '{folder}' to hold a finished run (got {len(configs)} unfinished); "
             "check the path or finish a run first."
         )
     by_protocol: dict[tuple[str, str, str], list[Run]] = {}
-    for run in runs:
+    for run in runs.values():
         key = (run.results["dataset"], run.results["protocol_hash"], run.results["graph"])
         by_protocol.setdefault(key, []).append(run)
     names = _dataset_names(by_protocol)
-    known = list(DATASETS)
-    order = sorted(by_protocol, key=lambda key: (*_place(key[0], known), names[key]))
+    places = {name: place for place, name in enumerate(DATASETS)}  # others come after them
+    order = sorted(by_protocol, key=lambda key: (places.get(key[0], len(places)), names[key]))
     return Collection(
         title=folder.resolve().name,
         datasets=[Dataset(names[key], make_groups(by_protocol[key])) for key in order],
         num_runs=len(runs),
         num_unfinished=len(configs) - len(finished),
-        num_copies=copies,
+        num_copies=len(finished) - len(runs),
         reference=_reference(folder),
     )
 
@@ -124,14 +120,13 @@ def make_groups(runs: Sequence[Run]) -> list[Group]:
     parts: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         parts.setdefault((run.results["label"], run.results["variant_hash"]), []).append(run)
-    configs = {key: part[0].config for key, part in parts.items()}
+    configs = {key: _flat(part[0].config) for key, part in parts.items()}
     groups = []
     for (label, variant), part in parts.items():
-        alike = [flat(configs[key]) for key in parts if key[0] == label]
-        mine = flat(configs[label, variant])
+        alike = [configs[key] for key in parts if key[0] == label]
         differing = {
             key.split(".")[-1]: value
-            for key, value in mine.items()
+            for key, value in configs[label, variant].items()
             if any(other.get(key) != value for other in alike)
         }
         words = ", ".join(f"{key}={value}" for key, value in sorted(differing.items()))
@@ -141,7 +136,7 @@ def make_groups(runs: Sequence[Run]) -> list[Group]:
     return groups
 
 
-def flat(config: dict[str, Any]) -> dict[str, Any]:
+def _flat(config: dict[str, Any]) -> dict[str, Any]:
     """Flattens the sections of a configuration that say how a run was made."""
     sections = ("settings", "training", "model", "protocol")
     return {
@@ -151,26 +146,14 @@ def flat(config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _read_runs(paths: Sequence[Path]) -> tuple[list[Run], int]:
-    """Reads results, each run once; returns how many copies were passed over."""
-    runs: dict[tuple[str, str], Run] = {}
-    for path in paths:
-        file = path.with_name("results.json")
-        results = read_json(file)
-        missing = sorted(REQUIRED - results.keys()) if isinstance(results, dict) else ["dataset"]
-        if missing:
-            raise InputError(
-                f"Expected '{missing[0]}' in '{file}' (it is not there); run it again or move its "
-                "folder away."
-            )
-        if results.get("schema_version") != SCHEMA_VERSION:
-            raise InputError(
-                f"Expected 'schema_version' {SCHEMA_VERSION} in '{file}' (got "
-                f"{results.get('schema_version')}); use the release that wrote it."
-            )
-        key = (results["config_hash"], results["graph"])
-        runs.setdefault(key, Run(path.parent, results))
-    return list(runs.values()), len(paths) - len(runs)
+def _results(path: Path) -> dict[str, Any]:
+    results = read_results(path)
+    if results["schema_version"] != SCHEMA_VERSION:
+        raise InputError(
+            f"Expected 'schema_version' {SCHEMA_VERSION} in '{path}' (got "
+            f"{results['schema_version']}); use the release that wrote it."
+        )
+    return results
 
 
 def _dataset_names(by_protocol: dict[tuple[str, str, str], list[Run]]) -> dict[Any, str]:
@@ -181,24 +164,17 @@ def _dataset_names(by_protocol: dict[tuple[str, str, str], list[Run]]) -> dict[A
     }
     names = {}
     for key, words in details.items():
-        length = 1
-        while (
-            length < 4 and sum(other[:length] == words[:length] for other in details.values()) > 1
-        ):
-            length += 1
+        others = [other for other in details.values() if other != words]
+        length = next((n for n in (1, 2, 3) if words[:n] not in {o[:n] for o in others}), 4)
         names[key] = " · ".join(words[:length])
     return names
-
-
-def _place(name: str, known: Sequence[str]) -> tuple[int, str]:
-    """Orders registered datasets as they are listed, others by name after them."""
-    return (known.index(name), "") if name in known else (len(known), name)
 
 
 def _reference(folder: Path) -> str | None:
     """Returns what a grid compared its methods with."""
     path = folder / "comparisons.json"
-    content = read_json(path) if path.exists() else []
-    first = content[0] if isinstance(content, list) and content else None
-    name = first.get("reference") if isinstance(first, dict) else None
-    return None if name is None else str(name)
+    content: Any = read_json(path) if path.exists() else None
+    try:
+        return str(content[0]["reference"])
+    except (TypeError, LookupError):  # there is none
+        return None

@@ -7,56 +7,55 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from evergraph.lab.paper.outcome import Outcome
 from evergraph.lab.tables import Sheet, number
 
-Outcome = Mapping[str, Any]
 AS_PRINTED = "as printed"
-CSV_COLUMNS = (
+CSV_HEAD = (
     *("dataset", "row", "method", "metric", "seeds", "mean", "std"),
     *("table", "claimed", "claimed_std", "difference", "low", "high", "verdict"),
 )
 
 
+def _by_place(outcome: Outcome | None) -> dict[tuple[str, str, str], Mapping[str, Any]]:
+    """Finds rows by dataset, name and metric."""
+    rows = outcome["rows"] if outcome is not None else ()
+    return {(row["dataset"], row["row"], row["metric"]): row for row in rows}
+
+
 def measured_sheet(outcome: Outcome) -> Sheet:
-    """Shows every row with all its columns, mean ± std over seeds."""
-    columns = outcome["columns"]
-    cells = {(r["dataset"], r["row"], r["metric"]): r for r in outcome["rows"]}
-    names = dict.fromkeys((r["dataset"], r["row"]) for r in outcome["rows"])
+    """Shows every row with all its metrics, mean ± std over seeds."""
+    metrics, found = outcome["metrics"], _by_place(outcome)
     rows = []
-    for dataset, name in names:
-        found = [cells.get((dataset, name, column["key"])) for column in columns]
-        seeds = max((len(cell["seeds"]) for cell in found if cell), default=0)
-        shown = [
-            _spread(cell, column["digits"]) for cell, column in zip(found, columns, strict=True)
-        ]
+    for dataset, name in dict.fromkeys(place[:2] for place in found):
+        mine = [found.get((dataset, name, metric["key"])) for metric in metrics]
+        seeds = max((len(row["seeds"]) for row in mine if row), default=0)
+        shown = [_spread(row, m["digits"]) for row, m in zip(mine, metrics, strict=True)]
         rows.append([f"{dataset} · {name}", str(seeds), *shown])
-    titles = [column["title"] for column in columns]
+    titles = [metric["title"] for metric in metrics]
     return Sheet(outcome["title"], ["dataset · row", "seeds", *titles], rows)
 
 
 def claims_sheet(outcome: Outcome, printed: Outcome | None = None) -> Sheet:
     """Sets every printed number beside the measured one, and the one with printed settings."""
-    cells = {(r["dataset"], r["row"], r["metric"]): r for r in (printed or {"rows": []})["rows"]}
-    digits = {column["key"]: column["digits"] for column in outcome["columns"]}
-    titles = {column["key"]: column["title"] for column in outcome["columns"]}
+    others = _by_place(printed)
+    metrics = {metric["key"]: metric for metric in outcome["metrics"]}
     rows = []
-    for row in outcome["rows"]:
+    for place, row in _by_place(outcome).items():
+        digits = metrics[row["metric"]]["digits"]
         for claim in row["claims"]:
-            places = digits[row["metric"]]
-            rows.append(
-                [
-                    f"{row['dataset']} · {row['row']}",
-                    titles[row["metric"]],
-                    _claimed(claim, places),
-                    _spread(row, places),
-                    str(len(row["seeds"])),
-                    _interval(claim, places),
-                    claim["verdict"],
-                ]
-            )
+            shown = [
+                f"{row['dataset']} · {row['row']}",
+                metrics[row["metric"]]["title"],
+                _claimed(claim, digits),
+                _spread(row, digits),
+                str(len(row["seeds"])),
+                _interval(claim, digits),
+                claim["verdict"],
+            ]
             if printed is not None:
-                other = cells.get((row["dataset"], row["row"], row["metric"]))
-                rows[-1].append(_as_printed(other, claim["table"], places))
+                shown.append(_as_printed(others.get(place), claim["table"], digits))
+            rows.append(shown)
     columns = ["dataset · row", "", "paper", "measured", "seeds", "difference, 95 %", "verdict"]
     columns += [AS_PRINTED] if printed is not None else []
     return Sheet(f"The paper's numbers ({outcome['source']})", columns, rows)
@@ -126,18 +125,16 @@ def outcome_markdown(
 
 
 def outcome_csv(outcome: Outcome) -> str:
-    """Writes one line per cell and printed number."""
+    """Writes one line per value and printed number."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, CSV_COLUMNS, lineterminator="\n")
-    writer.writeheader()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(CSV_HEAD)
     for row in outcome["rows"]:
-        measured = {key: row[key] for key in ("dataset", "row", "method", "metric", "mean", "std")}
-        measured["seeds"] = len(row["seeds"])
+        measured = [row[key] for key in ("dataset", "row", "method", "metric")]
+        measured += [len(row["seeds"]), row["mean"], row["std"]]
         for claim in row["claims"] or [{}]:
-            judged = {key: claim.get(key) for key in ("table", "difference", "low", "high")}
-            claimed = {"claimed": claim.get("mean"), "claimed_std": claim.get("std")}
-            verdict = {"verdict": claim.get("verdict")}
-            writer.writerow({**measured, **judged, **claimed, **verdict})
+            judged = ("table", "mean", "std", "difference", "low", "high", "verdict")
+            writer.writerow([*measured, *(claim.get(key) for key in judged)])
     return text.getvalue()
 
 
@@ -164,24 +161,24 @@ _LATEX = {
 }
 
 
-def _latex_row(cells: Sequence[str]) -> str:
-    escaped = ("".join(_LATEX.get(character, character) for character in cell) for cell in cells)
+def _latex_row(texts: Sequence[str]) -> str:
+    escaped = ("".join(_LATEX.get(character, character) for character in text) for text in texts)
     return " & ".join(escaped) + r" \\"
 
 
-def _spread(cell: Mapping[str, Any] | None, digits: int) -> str:
-    if cell is None or cell["mean"] is None:
+def _spread(row: Mapping[str, Any] | None, digits: int) -> str:
+    if row is None or row["mean"] is None:
         return "–"
-    std = f" ± {number(cell['std'], digits)}" if cell["std"] is not None else ""
-    return number(cell["mean"], digits) + std
+    std = f" ± {number(row['std'], digits)}" if row["std"] is not None else ""
+    return number(row["mean"], digits) + std
 
 
-def _as_printed(cell: Mapping[str, Any] | None, table: str, digits: int) -> str:
-    """Formats a cell of the printed settings, with its verdict against the same table."""
-    if cell is None or cell["mean"] is None:
+def _as_printed(row: Mapping[str, Any] | None, table: str, digits: int) -> str:
+    """Formats a value of the printed settings, with its verdict against the same table."""
+    if row is None or row["mean"] is None:
         return "–"
-    words = [claim["verdict"] for claim in cell["claims"] if claim["table"] == table]
-    return f"{_spread(cell, digits)} {' '.join(words)}".strip()
+    words = [claim["verdict"] for claim in row["claims"] if claim["table"] == table]
+    return f"{_spread(row, digits)} {' '.join(words)}".strip()
 
 
 def _judged(entry: Mapping[str, Any] | None) -> str:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evergraph.config import load_mapping
 from evergraph.errors import InputError, unknown_name
 from evergraph.files import make_folder, read_json, write_atomic, write_json
-from evergraph.lab.paper.catalog import EXPERIMENTS
-from evergraph.lab.paper.frontier import points_of
+from evergraph.lab.paper.experiments import EXPERIMENTS
 from evergraph.lab.paper.numbers import paper_numbers
-from evergraph.lab.report.experiment_figures import draw_embedding, draw_outcome, save_figure
-from evergraph.lab.report.frontier_figure import draw_frontier
+from evergraph.lab.paper.outcome import Outcome, judged, measured
+from evergraph.lab.report.figures import write_figure
 from evergraph.lab.report.outcomes import (
-    Outcome,
     latex,
     outcome_csv,
     outcome_markdown,
@@ -25,13 +25,16 @@ from evergraph.lab.report.outcomes import (
 )
 from evergraph.lab.tables import Sheet
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 EXPLANATIONS = "explanations.yaml"
-#: What the document links to, in a folder beside it.
+#: The folder beside the document that holds what was measured, and a few pictures.
 RESULTS = "results"
-PUBLISHED = ("json", "csv", "tex", "svg")
+PICTURED = ("main", "embedding", "frontier")
+HEAD = """\
+Written by `evergraph reproduce --document`; do not edit. Every table and figure of the DSLR paper
+as an experiment: what it claims, what was measured. The values of all seeds are in `results/`;
+`evergraph reproduce all --published docs/results --output out` makes all tables and figures of
+them, as CSV, Markdown, LaTeX, PNG, SVG and PDF."""
+
 RULES = """\
 **Rules.** A *number* is judged by the 95 % interval of measured minus printed (Welch; ten seeds and
 the printed deviation on the paper's side, our deviation where it prints none): *inconclusive* when
@@ -57,104 +60,105 @@ shown there or bounded by the interval; a verdict that is the same in both is no
 seeds."""
 
 
-def write_experiment(
-    outcome: dict[str, Any], folder: Path, plane: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    """Writes ``ID.json``, ``.csv``, ``.md``, ``.tex`` and the figure as PNG, SVG and PDF.
+@dataclass(frozen=True)
+class Published:
+    """Everything that the document is written from, each by experiment.
 
-    Args:
-        outcome: What the experiment came to.
-        folder: Where to.
-        plane: The points of an embedding, for the experiment that shows one.
-
-    Returns:
-        The outcome as written, which tells whether there was a figure to draw.
+    Attributes:
+        ours: With our settings, in the order of the catalogue.
+        as_printed: With the settings that the paper prints.
+        again: With other seeds.
     """
+
+    ours: Mapping[str, Outcome]
+    as_printed: Mapping[str, Outcome] = field(default_factory=dict)
+    again: Mapping[str, Outcome] = field(default_factory=dict)
+
+
+def write_experiment(outcome: Outcome, folder: Path) -> None:
+    """Writes ``ID.json``, ``.csv``, ``.md``, ``.tex`` and the figure as PNG, SVG and PDF."""
     make_folder(folder)
     name = outcome["experiment"]
-    figure = _draw(outcome, plane)
-    outcome = {**outcome, "figure": {**outcome["figure"], "drawn": figure is not None}}
     write_json(folder / f"{name}.json", outcome)
     write_atomic(folder / f"{name}.csv", outcome_csv(outcome).encode())
     write_atomic(folder / f"{name}.md", outcome_markdown(outcome).encode())
     tables = "\n".join(latex(sheet) for sheet in outcome_sheets(outcome))
     write_atomic(folder / f"{name}.tex", tables.encode())
-    if plane is not None:
-        write_json(folder / f"{name}-points.json", plane)
-    if figure is not None:
-        save_figure(figure, folder, name)
-    return outcome
+    write_figure(outcome, folder, name)
 
 
-def _draw(outcome: Outcome, plane: Mapping[str, Any] | None) -> Figure | None:
-    """Draws an outcome's figure, None where there is nothing to show."""
-    if outcome["figure"]["kind"] == "frontier":
-        return draw_frontier(points_of(outcome))
-    if plane is not None:
-        return draw_embedding(plane, list(plane["kept"]))
-    return draw_outcome(outcome)
+def read_outcomes(output: Path) -> dict[str, Outcome]:
+    """Reads every outcome below a folder, rounded as it will be published, in the usual order."""
+    paths = {name: output / name / f"{name}.json" for name in EXPERIMENTS}
+    found = {name: read_json(path) for name, path in paths.items() if path.exists()}
+    return {name: judged(measured(outcome)) for name, outcome in found.items()}
 
 
-def read_outcomes(output: Path) -> list[dict[str, Any]]:
-    """Reads every outcome below a folder, in the order of the catalogue."""
-    paths = [output / name / f"{name}.json" for name in EXPERIMENTS]
-    return [read_json(path) for path in paths if path.exists()]
+def read_published(folder: Path) -> Published | None:
+    """Reads what :func:`publish` wrote and judges it by the rules in force; None if not there."""
+    paths = {name: folder / f"{name}.json" for name in EXPERIMENTS}
+    found = {name: read_json(path) for name, path in paths.items() if path.exists()}
+    if not found:
+        return None
+    kinds = ("ours", "as_printed", "again")
+    return Published(
+        **{
+            kind: {name: judged(one[kind]) for name, one in found.items() if kind in one}
+            for kind in kinds
+        }
+    )
 
 
 def publish(
     output: Path, page: Path, beside: Path | None = None, again: Path | None = None
 ) -> None:
-    """Writes the document, and beside it ``results/ID/`` with each experiment's files.
+    """Writes the document, and beside it ``results/ID.json`` with all that was measured.
 
     Args:
-        output: A folder with outcomes.
-        page: The document; what it links to is copied, so that it stands alone. Explanations are
-            read from ``results/explanations.yaml`` beside it.
+        output: A folder with outcomes, or the ``results`` of an earlier document.
+        page: The document. Explanations are read from ``results/explanations.yaml`` beside it.
         beside: A folder with outcomes under the paper's settings, for columns of their own.
         again: A folder with outcomes of other seeds, for another column.
     """
-    outcomes = read_outcomes(output)
-    printed = read_printed(beside) if beside is not None else {}
-    repeated = read_again(again, outcomes) if again is not None else {}
-    explanations = read_explanations(page.parent / RESULTS)
-    text = document(outcomes, explanations, printed, repeated)
-    make_folder(page.parent)
-    for name in (outcome["experiment"] for outcome in outcomes):
-        make_folder(page.parent / RESULTS / name)
-        for suffix in PUBLISHED:
-            source = output / name / f"{name}.{suffix}"
-            if source.exists():
-                write_atomic(page.parent / RESULTS / name / source.name, source.read_bytes())
-    for suffix, others in (("as-printed", printed), ("again", repeated)):
-        for name, outcome in others.items():
-            make_folder(page.parent / RESULTS / name)
-            write_json(page.parent / RESULTS / name / f"{name}-{suffix}.json", outcome)
+    found = read_published(output) or Published(read_outcomes(output))
+    if beside is not None:
+        found = replace(found, as_printed=read_printed(beside))
+    if again is not None:
+        found = replace(found, again=read_again(again, found.ours))
+    results = page.parent / RESULTS
+    text = document(found, read_explanations(results))
+    make_folder(results)
+    for name, outcome in found.ours.items():
+        kinds = {"ours": outcome, "as_printed": found.as_printed.get(name)}
+        kinds["again"] = found.again.get(name)
+        content = {kind: measured(one) for kind, one in kinds.items() if one is not None}
+        compact = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+        write_atomic(results / f"{name}.json", compact.encode() + b"\n")
+        if name in PICTURED:
+            write_figure(outcome, results, name, ["png"], dpi=80)
     write_atomic(page, text.encode())
 
 
-def read_printed(folder: Path) -> dict[str, Outcome]:
+def read_printed(folder: Path) -> Mapping[str, Outcome]:
     """Reads the outcomes of a reproduction with ``--as-printed``, refusing any other."""
-    outcomes = read_outcomes(folder)
-    if not outcomes or not all(outcome.get("as_printed", False) for outcome in outcomes):
-        found = "other settings" if outcomes else "no outcome"
+    found = read_outcomes(folder)
+    if not found or not all(outcome["as_printed"] for outcome in found.values()):
+        wrong = "other settings" if found else "no outcome"
         raise InputError(
             "Expected '--beside' to be a folder of outcomes with --as-printed (got "
-            f"'{folder}', which has {found}); check the path."
+            f"'{folder}', which has {wrong}); check the path."
         )
-    return {outcome["experiment"]: outcome for outcome in outcomes}
+    return found
 
 
-def read_again(folder: Path, outcomes: Sequence[Outcome]) -> Mapping[str, Outcome]:
-    """Reads what was measured with our settings and seeds that no statement of ``outcomes`` has."""
-    found = {one["experiment"]: one for one in read_outcomes(folder) if one["statements"]}
-    before = {outcome["experiment"]: _seeds(outcome) for outcome in outcomes}
-    wrong = None
-    if not found:
-        wrong = "no outcome"
-    elif any(outcome["as_printed"] or outcome["quick"] for outcome in found.values()):
+def read_again(folder: Path, ours: Mapping[str, Outcome]) -> Mapping[str, Outcome]:
+    """Reads what was measured with our settings and seeds that no statement of ours has."""
+    found = {name: one for name, one in read_outcomes(folder).items() if one["statements"]}
+    wrong = None if found else "no outcome"
+    if any(outcome["as_printed"] or outcome["quick"] for outcome in found.values()):
         wrong = "other settings"
     for name, outcome in found.items():
-        common = _seeds(outcome) & before.get(name, set())
+        common = _seeds(outcome) & _seeds(ours.get(name, {"statements": ()}))
         if wrong is None and common:
             wrong = f"seed {min(common)} of '{name}' as well"
     if wrong is not None:
@@ -169,38 +173,24 @@ def _seeds(outcome: Outcome) -> set[int]:
     return {seed for entry in outcome["statements"] for seed in entry["seeds"]}
 
 
-def document(
-    outcomes: Sequence[Outcome],
-    explanations: Mapping[str, Any],
-    printed: Mapping[str, Outcome] | None = None,
-    again: Mapping[str, Outcome] | None = None,
-) -> str:
+def document(found: Published, explanations: Mapping[str, Any]) -> str:
     """Writes ``docs/reproduction.md``: an overview, then every experiment.
 
     Args:
-        outcomes: What there is.
+        found: What there is.
         explanations: Experiment → paragraph on what is worse or does not hold.
-        printed: Experiment → what it came to with the paper's settings.
-        again: Experiment → what it came to with other seeds.
     """
-    printed, again = printed or {}, again or {}
-    quick = any(outcome["quick"] for outcome in outcomes)
+    quick = any(outcome["quick"] for outcome in found.ours.values())
     warning = "\n**Quick mode: few epochs and seeds; nothing here is a result.**\n" if quick else ""
     parts = [
         "# Reproduction",
-        "Written by `evergraph reproduce --document`; do not edit. Every table and figure of the "
-        f"DSLR paper as an experiment: what it claims, what was measured.\n{warning}",
+        f"{HEAD}\n{warning}",
         RULES,
-        *([AS_PRINTED] if printed else []),
-        *([AGAIN] if again else []),
-        overview(outcomes, linked=True, again=again).markdown(),
+        *([AS_PRINTED] if found.as_printed else []),
+        *([AGAIN] if found.again else []),
+        overview(found.ours.values(), linked=True, again=found.again).markdown(),
         contradictions().markdown(),
-        *(
-            _section(
-                one, explanations, printed.get(one["experiment"]), again.get(one["experiment"])
-            )
-            for one in outcomes
-        ),
+        *(_section(name, found, explanations) for name in found.ours),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -257,17 +247,13 @@ def read_explanations(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _section(
-    outcome: Outcome,
-    explanations: Mapping[str, Any],
-    printed: Outcome | None,
-    again: Outcome | None,
-) -> str:
-    name = outcome["experiment"]
-    text = [f"## {name}", f"{outcome['title']} ({outcome['source']})."]
-    text += [outcome_markdown(outcome, printed, again).strip()]
-    if outcome["figure"]["drawn"]:
-        text += [f"![{outcome['title']}]({RESULTS}/{name}/{name}.svg)"]
+def _section(name: str, found: Published, explanations: Mapping[str, Any]) -> str:
+    outcome = found.ours[name]
+    tables = outcome_markdown(outcome, found.as_printed.get(name), found.again.get(name))
+    text = [f"## {name}", f"{outcome['title']} ({outcome['source']}).", tables.strip()]
+    drawn = outcome["figure"]["kind"] != "embedding" or outcome.get("planes")
+    if name in PICTURED and outcome["rows"] and drawn:
+        text.append(f"![{outcome['title']}]({RESULTS}/{name}.png)")
     if name in explanations:
         text.append(str(explanations[name]).strip())
     return "\n\n".join(text)

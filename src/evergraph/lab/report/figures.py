@@ -1,0 +1,442 @@
+"""Figures, drawn with matplotlib (the extra ``report``): one form of input, one drawer per kind.
+
+The input is an experiment's outcome, or runs in the same form (:mod:`.run_figures`): ``figure``
+says what to draw, as :class:`~evergraph.lab.paper.experiment.Figure` does, ``metrics`` names keys
+and titles, ``rows`` hold a mean with its spread each, and what the paper prints. The file is long
+because every kind of figure is in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evergraph.errors import InputError
+from evergraph.lab.paper.frontier import Cost, Point, buffer_bytes, points_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = ("png", "svg", "pdf")
+#: Without a date, and with fixed names inside, the same figure gives the same bytes.
+UNDATED: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+STYLE: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "svg.hashsalt": "evergraph",
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,
+}
+#: Colours that stay apart for colour-blind readers and in print (Okabe and Ito), then three more.
+COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"),
+    *("#7c4db3", "#96602e", "#56707f"),
+)
+#: Panels side by side.
+WIDEST = 4
+#: Values of one panel that differ by more than this factor are shown on a log scale.
+FAR = 20
+PAPER = "paper"
+Entry = Mapping[str, Any]
+Spec = Mapping[str, Any]
+
+
+def write_figure(
+    spec: Spec, folder: Path, name: str, formats: Sequence[str] = FORMATS, dpi: int = 150
+) -> list[Path]:
+    """Draws a figure and writes it in some formats; nothing where there is nothing to show."""
+    check_matplotlib()
+    from matplotlib import rc_context  # noqa: PLC0415 - an extra
+
+    paths = [folder / f"{name}.{suffix}" for suffix in formats]
+    with rc_context(STYLE):
+        figure = draw(spec)
+        if figure is None:
+            return []
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # the places are found; once is enough
+        for path in paths:
+            figure.savefig(path, dpi=dpi, metadata=UNDATED.get(path.suffix[1:]))
+    return paths
+
+
+def check_matplotlib() -> None:
+    """Says what is missing, if it is."""
+    try:
+        import matplotlib.figure  # noqa: F401, PLC0415 - an extra
+    except ImportError:
+        raise InputError(
+            "Expected matplotlib for figures (it is not installed); "
+            "install the extra with pip install 'evergraph[report]'."
+        ) from None
+
+
+def draw(spec: Spec) -> Figure | None:
+    """Draws a figure of any kind, None when there is nothing to show."""
+    kind = spec["figure"]["kind"]
+    if kind == "embedding":
+        return draw_planes(spec) if spec.get("planes") else None
+    if kind == "edges":
+        return draw_edges(spec)
+    if kind == "frontier":
+        points = points_of(spec)
+        return draw_frontier(points) if points else None
+    return draw_panels(spec)
+
+
+def draw_panels(spec: Spec) -> Figure | None:
+    """Draws a line of panels per dataset: points, groups, lines, heat maps or a scatter."""
+    kind, rows = spec["figure"]["kind"], [row for row in spec["rows"] if row["seeds"]]
+    datasets = list(dict.fromkeys(row["dataset"] for row in rows))
+    panels = _panels(spec, rows)
+    if not datasets or not panels:
+        return None
+    lines = math.ceil(len(panels) / WIDEST)
+    across = math.ceil(len(panels) / lines)
+    longest = max(len({row["row"] for row in rows if row["dataset"] == name}) for name in datasets)
+    height = max(2.4, 0.8 + 0.2 * longest) if kind == "points" else 2.4
+    figure, axes = _figure(across, lines * len(datasets), 3.2, height)
+    for index, dataset in enumerate(datasets):
+        mine = axes[index * lines * across : (index + 1) * lines * across]
+        for axis in mine[len(panels) :]:
+            axis.set_axis_off()
+        for axis, (title, metrics, series) in zip(mine, panels, strict=False):
+            entries = [
+                row
+                for row in rows
+                if row["dataset"] == dataset
+                and row["metric"] in metrics
+                and series in (None, row["series"])
+            ]
+            if entries:
+                PANELS[kind](axis, entries, spec)
+            axis.set_title(f"{_short(dataset)}{title}")
+    if kind in {"points", "groups"}:
+        _legend_below(figure, axes)
+    return figure
+
+
+def _panels(spec: Spec, rows: Sequence[Entry]) -> list[tuple[str, Sequence[str], str | None]]:
+    """Lists the panels of a dataset: title, metrics and series (None for all)."""
+    what = spec["figure"]
+    present = {row["metric"] for row in rows}
+    metrics = [metric for metric in what["metrics"] if metric in present]
+    if what["kind"] in {"scatter", "groups"}:
+        return [("", metrics, None)] if metrics else []
+    names: list[str | None] = [None]
+    if what["split"]:
+        names = list(dict.fromkeys(row["series"] for row in rows))
+    word = "over" if what["kind"] == "lines" else "of"
+    return [
+        (f": {_title(spec, metric)}{f' {word} {name}' if name else ''}", [metric], name)
+        for metric in metrics
+        for name in names
+    ]
+
+
+def _figure(across: int, down: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """Makes panels of some inches each, without any window."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
+
+    figure = Figure(figsize=(width * across, height * down), layout="constrained")
+    return figure, list(figure.subplots(down, across, squeeze=False).flat)
+
+
+def _legend_below(figure: Figure, axes: Iterable[Axes]) -> None:
+    """Names everything once, below all panels, where it covers none."""
+    keys: dict[str, Any] = {}
+    for axis in axes:
+        for handle, text in zip(*axis.get_legend_handles_labels(), strict=True):
+            keys.setdefault(text, handle)
+    if keys:
+        figure.legend(keys.values(), keys, loc="outside lower center", ncols=min(len(keys), 4))
+
+
+def _means(entries: Sequence[Entry]) -> tuple[list[float], list[float]]:
+    """Lists means, and how far each reaches to both sides."""
+    return [e["mean"] for e in entries], [e["std"] or 0.0 for e in entries]
+
+
+def _claimed(entries: Sequence[Entry], places: Iterable[float]) -> list[tuple[float, float]]:
+    """Lists what the paper prints as (place, mean)."""
+    return [
+        (place, claim["mean"])
+        for entry, place in zip(entries, places, strict=True)
+        for claim in entry["claims"]
+        if claim["mean"] is not None
+    ]
+
+
+def _points(axis: Axes, entries: list[Entry], spec: Spec) -> None:
+    """Draws a point per row, the first on top; values that differ by far on a log scale."""
+    means, reach = _means(entries)
+    places = range(len(entries))
+    label = f"measured, {spec.get('spread', '± std')}"
+    axis.errorbar(means, places, xerr=reach, fmt="o", color=COLOURS[0], capsize=3, label=label)
+    claimed = _claimed(entries, places)
+    if claimed:
+        y, x = zip(*claimed, strict=True)
+        axis.plot(x, y, "D", color=COLOURS[1], mfc="none", label=PAPER, zorder=3)
+    shown = [*means, *(mean for _, mean in claimed)]
+    if min(shown) > 0 and max(shown) > FAR * min(shown):
+        axis.set_xscale("log")
+    axis.set_yticks(places, [_short(entry["row"]) for entry in entries])
+    axis.set_ylim(len(entries) - 0.5, -0.5)
+    axis.grid(axis="y", alpha=0.3)
+
+
+def _groups(axis: Axes, entries: list[Entry], spec: Spec) -> None:
+    """Draws a group of bars per metric, one bar per row."""
+    metrics = list(dict.fromkeys(entry["metric"] for entry in entries))
+    names = list(dict.fromkeys(entry["row"] for entry in entries))
+    width = 0.8 / len(names)
+    for index, name in enumerate(names):
+        mine = [entry for entry in entries if entry["row"] == name]
+        places = [metrics.index(entry["metric"]) + index * width for entry in mine]
+        means, reach = _means(mine)
+        colour = COLOURS[index % len(COLOURS)]
+        spread = reach if any(reach) else None
+        axis.bar(places, means, width, yerr=spread, color=colour, capsize=2, label=name)
+        for place, mean in _claimed(mine, places):
+            axis.plot(place, mean, "D", color="black", markersize=4)
+    if any(entry["claims"] for entry in entries):
+        axis.plot([], [], "D", color="black", markersize=4, label=PAPER)
+    ticks = [place + width * (len(names) - 1) / 2 for place in range(len(metrics))]
+    axis.set_xticks(ticks, [_title(spec, key) for key in metrics], rotation=40, ha="right")
+    axis.set_ylabel(spec["figure"]["y"])
+
+
+def _lines(axis: Axes, entries: list[Entry], spec: Spec) -> None:
+    """Draws a line per series over ``x``."""
+    for index, series in enumerate(dict.fromkeys(entry["series"] for entry in entries)):
+        mine = sorted((e for e in entries if e["series"] == series), key=lambda e: e["x"])
+        means, reach = _means(mine)
+        x = [entry["x"] for entry in mine]
+        colour = COLOURS[index % len(COLOURS)]
+        axis.errorbar(x, means, reach, marker="o", ms=4, capsize=3, label=series, color=colour)
+        claimed = _claimed(mine, x)
+        if claimed:
+            axis.plot(*zip(*claimed, strict=True), "D--", color=colour, mfc="none", alpha=0.6)
+    values = sorted({float(entry["x"]) for entry in entries})
+    if spec["figure"]["split"] or all(value.is_integer() for value in values):
+        axis.set_xticks(values, [f"{value:g}" for value in values])
+    if spec["figure"]["split"]:  # the one series is what the panel is about
+        axis.set_xlabel(entries[0]["series"])
+        return
+    axis.set_xlabel(spec["figure"]["x"])
+    if any(entry["claims"] for entry in entries):
+        axis.plot([], [], "D--", color="grey", mfc="none", alpha=0.6, label=PAPER)
+    axis.legend(fontsize="small")
+
+
+def _heatmap(axis: Axes, entries: list[Entry], spec: Spec) -> None:
+    """Draws means over ``x`` and ``y``, each written into its field."""
+    xs, ys = (sorted({entry[key] for entry in entries}) for key in ("x", "y"))
+    grid = np.full((len(ys), len(xs)), np.nan)
+    for entry in entries:
+        grid[ys.index(entry["y"]), xs.index(entry["x"])] = entry["mean"]
+    low, high = spec.get("range", (np.nanmin(grid), np.nanmax(grid)))
+    origin = spec.get("origin", "lower")
+    image = axis.imshow(grid, "viridis", vmin=low, vmax=high, origin=origin, aspect="auto")
+    for (i, j), value in np.ndenumerate(grid):
+        if not np.isnan(value):
+            ink = "black" if value > (low + high) / 2 else "white"  # high values are bright
+            axis.text(j, i, f"{value:.1f}", ha="center", va="center", color=ink, fontsize=7)
+    axis.set_xticks(range(len(xs)), [f"{x:g}" for x in xs])
+    axis.set_yticks(range(len(ys)), [f"{y:g}" for y in ys])
+    axis.set(xlabel=spec["figure"]["x"], ylabel=spec["figure"]["y"])
+    axis.figure.colorbar(image, ax=axis)
+
+
+def _scatter(axis: Axes, entries: list[Entry], spec: Spec) -> None:
+    """Draws a point per row and seed, with the mean and deviation in five bins."""
+    first, second = spec["figure"]["metrics"]
+    found = {
+        (e["row"], e["metric"]): dict(zip(e["seeds"], e["values"], strict=True)) for e in entries
+    }
+    every: list[tuple[float, float]] = []
+    for index, series in enumerate(dict.fromkeys(entry["series"] for entry in entries)):
+        names = dict.fromkeys(entry["row"] for entry in entries if entry["series"] == series)
+        pairs = [
+            (x, found[name, second][seed])
+            for name in names
+            for seed, x in found.get((name, first), {}).items()
+            if seed in found.get((name, second), {})
+        ]
+        every += pairs
+        if pairs:
+            colour = COLOURS[index % len(COLOURS)]
+            across, up = zip(*pairs, strict=True)
+            axis.scatter(across, up, s=12, alpha=0.5, color=colour, label=series)
+    if len(every) >= 5:
+        x, y = np.array(every).T
+        edges = np.linspace(x.min(), x.max(), 6)
+        bins = np.clip(np.digitize(x, edges) - 1, 0, 4)
+        used = [b for b in range(5) if (bins == b).any()]
+        middle = [(edges[b] + edges[b + 1]) / 2 for b in used]
+        mean, std = ([f(y[bins == b]) for b in used] for f in (np.mean, np.std))
+        axis.errorbar(middle, mean, std, color="black", marker="s", capsize=3, label="mean in bin")
+    axis.set(xlabel=_title(spec, first), ylabel=_title(spec, second))
+    axis.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1.0))
+
+
+PANELS: dict[str, Callable[[Axes, list[Entry], Spec], None]] = {
+    "points": _points,
+    "groups": _groups,
+    "lines": _lines,
+    "heatmap": _heatmap,
+    "scatter": _scatter,
+}
+
+
+def draw_planes(spec: Spec) -> Figure:
+    """Draws nodes in the plane, a panel per set of kept nodes, which stand out.
+
+    ``planes`` holds ``{"places": [n, 2], "labels": [n], "kept": {title: [n] of bool}}`` each.
+    """
+    panels = [(title, plane) for plane in spec["planes"] for title in plane["kept"]]
+    across = min(len(panels), WIDEST)
+    figure, axes = _figure(across, math.ceil(len(panels) / across), 3.2, 3.2)
+    for axis in axes[len(panels) :]:
+        axis.set_axis_off()
+    for axis, (title, plane) in zip(axes, panels, strict=False):
+        (x, y), labels = np.asarray(plane["places"]).T, np.asarray(plane["labels"])
+        kept = np.asarray(plane["kept"][title], dtype=bool)
+        for label in np.unique(labels).tolist():
+            mine, colour = labels == label, COLOURS[label % len(COLOURS)]
+            axis.scatter(x[mine], y[mine], s=6, color=colour, alpha=0.25, linewidths=0)
+            name = spec["class_names"][label] if "class_names" in spec else f"class {label + 1}"
+            mine = mine & kept
+            axis.scatter(x[mine], y[mine], s=28, color=colour, edgecolors="black", label=name)
+        axis.set(title=title, xticks=[], yticks=[])
+    axes[0].legend(title="replayed nodes", fontsize="small")
+    return figure
+
+
+def draw_edges(spec: Spec) -> Figure | None:
+    """Draws what structure learning added and removed around some replayed nodes."""
+    shown = spec["nodes"][:WIDEST]
+    if not shown:
+        return None
+    figure, axes = _figure(len(shown), 1, 2.2, 2.3)
+    looks = {"=": ("kept", "0.6", "-"), "+": ("added", "#15803d", "-")}
+    looks["-"] = ("removed", "#c2293f", "--")
+    for axis, node in zip(axes, shown, strict=True):
+        for place, (label, state) in enumerate(zip(node["labels"], node["states"], strict=True)):
+            angle = 2 * math.pi * place / len(node["states"])
+            x, y = math.cos(angle), math.sin(angle)
+            axis.plot([0, x], [0, y], color=looks[state][1], ls=looks[state][2], lw=1.2, zorder=1)
+            axis.scatter([x], [y], s=26, color=COLOURS[label % len(COLOURS)], zorder=2)
+        own = COLOURS[node["label"] % len(COLOURS)]
+        axis.scatter([0], [0], s=70, color=own, edgecolors="black", zorder=3)
+        axis.set(title=f"node {node['node']}, {spec['class_names'][node['label']]}")
+        axis.set(aspect="equal", xlim=(-1.2, 1.2), ylim=(-1.2, 1.2))
+        axis.set_axis_off()
+    for name, colour, dashes in looks.values():
+        axes[0].plot([], [], color=colour, ls=dashes, label=name)
+    _legend_below(figure, axes[:1])
+    return figure
+
+
+COSTS: dict[Cost, str] = {
+    "bytes": "bytes kept from task to task",
+    "seconds": "seconds of a run, all tasks",
+}
+METHOD_COLOURS = {"analytic": "#0b6e4f", "dslr": "#c44536", "replay": "#e09f3e", "joint": "#444444"}
+OTHER_COLOUR = "#5b7db1"
+MARKERS = "osD^v<>PXph*"
+#: Points further below the best than this are named at the edge: they would flatten the rest.
+REACH = 22.0
+
+
+def draw_frontier(points: Sequence[Point]) -> Figure:
+    """Draws PM against bytes kept and against seconds, a line of two panels per dataset."""
+    datasets = list(dict.fromkeys(point.dataset for point in points))
+    styles = _styles(points)
+    figure, axes = _figure(2, len(datasets), 5, 2.9)
+    for index, dataset in enumerate(datasets):
+        mine = [point for point in points if point.dataset == dataset]
+        left, right = axes[2 * index : 2 * index + 2]
+        right.sharey(left)
+        for axis, cost in zip((left, right), COSTS, strict=True):
+            _frontier(axis, mine, cost, styles)
+        left.set_ylabel(f"{dataset}\nPM, %")
+    for axis, title in zip(axes[-2:], COSTS.values(), strict=True):
+        axis.set_xlabel(title)
+    _legend_below(figure, axes[::2])
+    return figure
+
+
+def _frontier(axis: Axes, points: Sequence[Point], cost: Cost, styles: Mapping[str, Any]) -> None:
+    best = max(point.pm for point in points)
+    rivals = [point for point in points if not point.reference]
+    shown = [point for point in rivals if point.pm >= best - REACH]
+    below = [point for point in rivals if point.pm < best - REACH]
+    axis.set_xscale("log")
+    floor = min((cost_of for p in shown if (cost_of := getattr(p, cost)) > 0), default=1.0) / 4
+    for point in shown:
+        value = getattr(point, cost)
+        axis.errorbar(
+            value or floor,
+            point.pm,
+            yerr=point.pm_std or 0.0,
+            label=point.label if value else f"{point.label} (keeps nothing)",
+            markeredgecolor="black" if cost in point.frontier else "none",
+            markersize=8,
+            elinewidth=0.8,
+            linestyle="none",
+            **styles[point.label],
+        )
+    front = sorted((p for p in shown if cost in p.frontier), key=lambda p: getattr(p, cost))
+    path = [getattr(point, cost) or floor for point in front]
+    axis.step(path, [p.pm for p in front], where="post", color="black", lw=0.8, zorder=0)
+    if cost == "bytes" and (buffer := buffer_bytes(points[0].dataset)):
+        axis.axvline(buffer, color="grey", ls=":", lw=1)
+        axis.annotate(
+            "the paper's buffer\nwith its features",
+            (buffer, 0.09),  # above the list of what lies below
+            xycoords=("data", "axes fraction"),
+            fontsize=7,
+            color="grey",
+            ha="right",
+        )
+    for point in points:
+        if point.reference:
+            name = f"{point.label} (reads all old labels)"
+            axis.axhline(point.pm, color=styles[point.label]["color"], ls="--", lw=1, label=name)
+    if below:
+        text = ", ".join(f"{point.label} {point.pm:.0f}" for point in below)
+        axis.text(0.01, 0.02, f"below: {text}", fontsize=7, transform=axis.transAxes)
+    if cost == "seconds":  # a decade or two: 1, 2 and 5 of each are named
+        axis.set_xscale("log", subs=(2, 5))
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.xaxis.set_minor_formatter("{x:g}")
+    axis.grid(alpha=0.25)
+
+
+def _styles(points: Sequence[Point]) -> dict[str, dict[str, str]]:
+    """Gives every label a colour by its method and a marker of its own within that colour."""
+    styles: dict[str, dict[str, str]] = {}
+    for point in points:
+        if point.label not in styles:
+            colour = METHOD_COLOURS.get(point.method, OTHER_COLOUR)
+            place = sum(style["color"] == colour for style in styles.values())
+            styles[point.label] = {"color": colour, "marker": MARKERS[place % len(MARKERS)]}
+    return styles
+
+
+def _short(name: str) -> str:
+    """Leaves the folders out of a graph's path."""
+    return name.rpartition("/")[2] if name.endswith(".npz") else name
+
+
+def _title(spec: Spec, key: str) -> str:
+    return next(str(metric["title"]) for metric in spec["metrics"] if metric["key"] == key)
