@@ -276,23 +276,22 @@ class Analytic(Method[AnalyticConfig]):
         self.moments.load_state_dict(state["moments"])
         self.kept_rows, self.mean_row = state["kept_rows"], state["mean_row"]
         self.num_seen, self._weights = int(state["num_seen"]), None
-        self._check_width()
+        self._check_restored()
+
+    def _check_restored(self) -> None:
+        """Refuses parts that do not belong to each other or to the settings."""
+        width, hops, config = self.moments.width, self.selection.hops, self.config
+        if width is not None and config.rows != "encoder":
+            blocks = 1 if config.combine == "sum" else str(hops).count("+") + 1
+            other = hops is None or config.hops not in ("auto", hops) or width % blocks
+            if other or config.projection not in (None, width // blocks):
+                raise ValueError("moments of other settings")
+        nodes = None if self.buffer is None else len(self.buffer)
+        for rows, shape in ((self.mean_row, (width,)), (self.kept_rows, (nodes, width))):
+            if rows is not None and rows.shape != shape:
+                raise ValueError("rows of other nodes or columns")
         if self.num_seen < 0:
             raise ValueError("a negative number of nodes")
-        kept, nodes = self.kept_rows, -1 if self.buffer is None else len(self.buffer)
-        if kept is not None and (kept.ndim != 2 or len(kept) != nodes):
-            raise ValueError("rows of other nodes")
-
-    def _check_width(self) -> None:
-        """Refuses restored moments of rows that the settings do not give."""
-        width, hops, config = self.moments.width, self.selection.hops, self.config
-        if self.mean_row is not None and self.mean_row.shape != (width,):
-            raise ValueError("a mean of other rows")
-        if width is None or config.rows == "encoder":
-            return
-        blocks = 1 if config.combine == "sum" else str(hops).count("+") + 1
-        if hops is None or width % blocks or config.projection not in (None, width // blocks):
-            raise ValueError("moments of other settings")
 
 
 def _translated(value: Any) -> Any:
