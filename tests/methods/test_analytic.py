@@ -469,6 +469,7 @@ def test_analytic_restores_what_0_1_0_wrote():
         ({"projection": 7}, {}),
         ({"combine": "concatenate"}, {"hops": "0+1+2+3"}),  # six columns are not four blocks
         ({}, {"hops": None}),
+        ({"hops": "0+1"}, {}),
         ({}, {"mean_row": torch.zeros(7, dtype=torch.float64)}),
         ({"precision": "single"}, {}),
         ({}, {"num_seen": -1}),

@@ -15,7 +15,7 @@ left out in groups, exactly, and each is judged by scores that its group had no 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -263,8 +263,6 @@ def teleport_losses(
     validation: ValidationLoss,
     rows: Rows,
     graph: Adjacency,
-    *,
-    teleports: Sequence[float] = TELEPORTS,
 ) -> dict[float, float]:
     """Returns every teleport probability's loss; see :meth:`Selection.select_inference`."""
     mean, nodes = propagation_matrix(graph, "mean", self_loops=True), validation.train.nodes
@@ -278,7 +276,7 @@ def teleport_losses(
     own, residuals = train.weight * own, ridge.leave_one_out_residuals(train)
     of_powers = powers(rows.times(ridge.weights), mean)
     losses = {}
-    for teleport in teleports:
+    for teleport in TELEPORTS:
         everyone = mix(of_powers, teleport)
         scores = everyone[nodes] - mix(list(own), teleport)[:, None] * residuals
         losses[teleport] = validation.of(scores, everyone)

@@ -173,8 +173,13 @@ class Analytic(Method[AnalyticConfig]):
         return self._propagated(ctx, self.selection.hops)
 
     def _propagated(self, ctx: TaskContext, hops: str) -> PropagatedFeatures:
-        config = self.config.model_copy(update={"hops": hops})
-        return PropagatedFeatures(ctx.view.features, ctx.adjacency, config, ctx.seed)
+        """Returns propagated features; what they need is prepared once per graph."""
+        if hops not in ctx.prepared:
+            config = self.config.model_copy(update={"hops": hops})
+            rows = PropagatedFeatures(ctx.view.features, ctx.adjacency, config, ctx.seed)
+            ctx.prepared[hops] = rows
+        found: PropagatedFeatures = ctx.prepared[hops]
+        return found
 
     def _follow(self, rows: Rows, view: GraphView) -> None:
         """Moves all classes as the nodes seen before have moved on average since.
@@ -258,21 +263,22 @@ class Analytic(Method[AnalyticConfig]):
         self.moments.load_state_dict(state["moments"])
         count = state["mean_of"] if "mean_of" in state else state["num_seen"]
         self.mean_row, self.mean_of = state["mean_row"], int(count)
-        if self.mean_of < 0:
-            raise ValueError("a mean of a negative number of nodes")
         self._weights = None
-        self._check_width()
+        self._check_restored()
 
-    def _check_width(self) -> None:
-        """Refuses restored moments of rows that the settings do not give."""
+    def _check_restored(self) -> None:
+        """Refuses parts that do not belong to each other or to the settings."""
         width, hops, config = self.moments.width, self.selection.hops, self.config
-        if self.mean_row is not None and self.mean_row.shape != (width,):
-            raise ValueError("a mean of other rows")
-        if width is None or config.rows == "encoder":
-            return
-        blocks = 1 if config.combine == "sum" else str(hops).count("+") + 1
-        if hops is None or width % blocks or config.projection not in (None, width // blocks):
-            raise ValueError("moments of other settings")
+        if width is not None and config.rows != "encoder":
+            blocks = 1 if config.combine == "sum" else str(hops).count("+") + 1
+            other = hops is None or config.hops not in ("auto", hops) or width % blocks
+            if other or config.projection not in (None, width // blocks):
+                raise ValueError("moments of other settings")
+        kept = None if self.buffer is None else self.buffer.rows.get("features")
+        if any(rows is not None and rows.shape[-1] != width for rows in (self.mean_row, kept)):
+            raise ValueError("rows of other columns")
+        if self.mean_of < 0:
+            raise ValueError("a negative number of nodes")
 
 
 def _translated(value: Any) -> Any:

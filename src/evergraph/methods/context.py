@@ -70,6 +70,7 @@ class TaskContext:
         batch_size: Training nodes per step; None trains on the whole graph.
         seconds: Time spent by stage.
         report: What the method has to tell of this task; goes into the results as it is.
+        prepared: What a method has computed from the graph, by name; empty when the graph changes.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class TaskContext:
     def adjacency(self, graph: Adjacency) -> None:
         self._adjacency = graph
         self._fields = StepFields(self.view.features, graph, self.model_config.num_layers)
+        self.prepared: dict[str, Any] = {}
 
     @property
     def device(self) -> torch.device:

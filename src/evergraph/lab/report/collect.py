@@ -11,7 +11,7 @@ from typing import Any
 from evergraph.config import SCHEMA_VERSION, load_mapping
 from evergraph.errors import InputError
 from evergraph.files import read_json
-from evergraph.lab.results import read_results
+from evergraph.lab.folder import read_results
 from evergraph.lab.runs import finished_runs
 from evergraph.stream.datasets import DATASETS
 
