@@ -45,13 +45,13 @@ COLUMNS = [field.name for field in fields(TrialRow)]
 
 def settings_text(settings: Mapping[str, Any], between: str = " ") -> str:
     """Writes settings as ``key=value``, such that :func:`parse_settings` reads them back."""
-    return between.join(f"{key}={_value_text(value)}" for key, value in settings.items())
-
-
-def _value_text(value: Any) -> str:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)  # reads better, and a setting that is a float takes it
-    return str(yaml.safe_dump(value)).partition("\n")[0]
+    words = []
+    for key, value in settings.items():
+        # Without the decimal point it reads better, and a setting that is a float takes it.
+        whole = isinstance(value, float) and value.is_integer()
+        text = str(yaml.safe_dump(int(value) if whole else value)).partition("\n")[0]
+        words.append(f"{key}={text}")
+    return between.join(words)
 
 
 def write_rows(rows: Iterable[TrialRow]) -> bytes:
@@ -86,7 +86,7 @@ def _read_row(line: Sequence[str]) -> TrialRow:
 
 def join_rows(old: Iterable[TrialRow], new: Sequence[TrialRow]) -> list[TrialRow]:
     """Puts new rows after those old ones that are of other datasets or methods."""
-    searched = {(row.dataset, row.method) for row in new}
+    searched = by_search(new)
     return [row for row in old if (row.dataset, row.method) not in searched] + list(new)
 
 
@@ -96,13 +96,18 @@ def best_row(rows: Iterable[TrialRow]) -> TrialRow | None:
     return max(scored, key=lambda entry: entry[:3])[3] if scored else None
 
 
-def best_settings(rows: Iterable[TrialRow]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Returns what was best, dataset → method → settings."""
+def by_search(rows: Iterable[TrialRow]) -> dict[tuple[str, str], list[TrialRow]]:
+    """Groups rows by dataset and method."""
     groups: dict[tuple[str, str], list[TrialRow]] = {}
     for row in rows:
         groups.setdefault((row.dataset, row.method), []).append(row)
+    return groups
+
+
+def best_settings(rows: Iterable[TrialRow]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Returns what was best, dataset → method → settings."""
     best: dict[str, dict[str, dict[str, Any]]] = {}
-    for (dataset, method), group in groups.items():
+    for (dataset, method), group in by_search(rows).items():
         chosen = best_row(group)
         if chosen is not None:
             best.setdefault(dataset, {})[method] = parse_settings(chosen.settings.split())

@@ -18,7 +18,7 @@ import yaml
 
 from evergraph.config import RunConfig, Variant
 from evergraph.lab.cli.tuning import TrialLog
-from evergraph.lab.jobs import make_cells
+from evergraph.lab.jobs import make_jobs
 from evergraph.lab.runs import execute
 from evergraph.lab.trials import TrialRow, read_rows, write_rows
 from evergraph.lab.tuning import Search, run_searches
@@ -120,7 +120,7 @@ def test_tune_killed_in_the_middle_continues_to_the_same_log(work: Path, command
     search = Search(graph, Variant.parse("lwf"), shared)
 
     def measure(configs: Sequence[RunConfig]) -> list[dict[str, Any] | None]:
-        return [execute(cell.config, cell.path) for cell in make_cells(configs, work / "whole")]
+        return [execute(job.config, job.path) for job in make_jobs(configs, work / "whole")]
 
     effort = {"trials": 4, "seeds": 1, "finalists": 1}
     run_searches([search], measure=measure, after_round=lambda: None, **effort)

@@ -13,15 +13,11 @@ from evergraph.config import check_shared, parse_settings
 from evergraph.errors import InputError
 from evergraph.files import make_folder
 from evergraph.lab.cli import options
-from evergraph.lab.cli.engines import (
-    GridOptions,
-    check_counts,
-    check_finished,
-    check_output,
-    run_cells,
-)
+from evergraph.lab.cli.grids import check_counts, check_finished, check_output, run_jobs
 from evergraph.lab.cli.progress import make_console
-from evergraph.lab.jobs import make_cells
+from evergraph.lab.engines import Resources
+from evergraph.lab.grid import RunCache, merge_runs
+from evergraph.lab.jobs import make_jobs
 from evergraph.lab.paper.catalog import EXPERIMENTS, find_experiments
 from evergraph.lab.paper.outcome import make_outcome
 from evergraph.lab.paper.projection import first_task_plane
@@ -37,10 +33,8 @@ from evergraph.lab.paper.reproduce import (
 from evergraph.lab.report.experiment_figures import new_figure
 from evergraph.lab.report.outcomes import outcome_sheets
 from evergraph.lab.report.reproduction import overview, publish, write_experiment
-from evergraph.lab.run_cache import RunPool
 from evergraph.lab.tables import Sheet
 from evergraph.methods import METHODS
-from evergraph.nn.device import pick_device
 
 
 def experiments(as_json: options.JsonOption = False) -> None:
@@ -127,7 +121,7 @@ def reproduce(
                 "Expected '--as-printed' with an experiment of the paper that trains and is not "
                 f"about time alone (got '{experiment}'); leave the option out."
             )
-        grid = GridOptions(jobs, device, data_root, engine, address, gpus, track)
+        resources = Resources(jobs, device, data_root, engine, address, gpus, track)
         shared = parse_settings(sets or [])
         check_shared(shared, list(METHODS))
         names = tuple(dataset) if dataset else None
@@ -141,13 +135,12 @@ def reproduce(
             first_seed=first_seed,
             times=times,
         )
-        pick_device(device)
         new_figure(1, 1)  # says now, not after the runs, if matplotlib is missing
         parts = plan(chosen, request)
         if plan_only:
-            _tell_plan(parts, RunPool(output))
+            _tell_plan(parts, RunCache(output))
             return
-        failed = _run(parts, output, merge or [], grid)
+        failed = _run(parts, output, merge or [], resources)
         outcomes = _conclude(parts, output, request)
         _show(outcomes, as_json)
         check_finished(failed)
@@ -155,9 +148,9 @@ def reproduce(
         publish(output, document_to, beside, again)
 
 
-def _tell_plan(parts: Sequence[Part], pool: RunPool) -> None:
+def _tell_plan(parts: Sequence[Part], cache: RunCache) -> None:
     """Shows per experiment how many runs it needs, and how many no earlier one has brought."""
-    rows, seen = [], set(pool.folders)
+    rows, seen = [], set(cache.folders)
     for name in dict.fromkeys(part.experiment.id for part in parts):
         mine = needed_runs(part for part in parts if part.experiment.id == name)
         new = {config.hash for config in mine} - seen
@@ -170,25 +163,27 @@ def _tell_plan(parts: Sequence[Part], pool: RunPool) -> None:
 
 
 def _run(
-    parts: Sequence[Part], output: Path, merge: Sequence[Path], grid: GridOptions
+    parts: Sequence[Part], output: Path, merge: Sequence[Path], resources: Resources
 ) -> list[str]:
     """Runs what is neither here nor in the folders to merge."""
     wanted = needed_runs(parts)
-    pool = RunPool(output)
-    pool.take(wanted, merge)
-    cells = make_cells([config for config in wanted if config.hash not in pool], output)
-    return run_cells(cells, grid) if cells else []
+    cache = RunCache(output)
+    if merge:
+        merge_runs(output, merge, [config for config in wanted if config.hash not in cache])
+        cache = RunCache(output)
+    jobs = make_jobs([config for config in wanted if config.hash not in cache], output)
+    return run_jobs(jobs, resources) if jobs else []
 
 
 def _conclude(parts: Sequence[Part], output: Path, request: Request) -> list[dict[str, Any]]:
     """Judges every experiment and writes its files."""
     make_folder(output)
-    pool = RunPool(output)
+    cache = RunCache(output)
     outcomes = []
     for name in dict.fromkeys(part.experiment.id for part in parts):
         mine = [part for part in parts if part.experiment.id == name]
-        tables = [measure(part, pool, request) for part in mine]
-        missing = {part.facts.dataset: missing_rows(part, pool) for part in mine}
+        tables = [measure(part, cache, request) for part in mine]
+        missing = {part.facts.dataset: missing_rows(part, cache) for part in mine}
         outcome = make_outcome(
             mine[0].experiment,
             tables,
@@ -198,18 +193,18 @@ def _conclude(parts: Sequence[Part], output: Path, request: Request) -> list[dic
         )
         plane = None
         if outcome["figure"]["kind"] == "embedding":
-            plane, note = _plane(mine, pool)
+            plane, note = _plane(mine, cache)
             outcome["notes"].append(note)
         outcomes.append(write_experiment(outcome, output / name, plane))
     return outcomes
 
 
-def _plane(parts: Sequence[Part], pool: RunPool) -> tuple[dict[str, Any] | None, str]:
+def _plane(parts: Sequence[Part], cache: RunCache) -> tuple[dict[str, Any] | None, str]:
     """Lays out the first task of the first runs that still have their checkpoints."""
     for part in parts:
         for seed in sorted({seed for _, seed in part.configs}):
             hashes = {row.name: part.configs[row.name, seed].hash for row in part.rows}
-            folders = {name: pool.folders[run] for name, run in hashes.items() if run in pool}
+            folders = {name: cache.folders[run] for name, run in hashes.items() if run in cache}
             plane = first_task_plane(folders) if len(folders) == len(hashes) else None
             if plane is not None:
                 return plane, f"The picture shows {part.facts.dataset}, seed {seed}."

@@ -9,8 +9,7 @@ from evergraph import __version__
 from evergraph.lab.diagnostics import numbers
 from evergraph.lab.paper.numbers import claims
 from evergraph.lab.report.collect import Collection, Dataset, Group, Run, flat
-from evergraph.lab.report.statistics import difference_to_claim, estimate
-from evergraph.lab.summary import quantile
+from evergraph.lab.summary import difference_to_claim, estimate, quantile
 
 METRIC_KEYS = ("pm", "fm", "current")
 #: Matrices of accuracies: by task, by class, and by task with the task known.

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from evergraph.config import RunConfig, Variant, resolve, settable_keys
+from evergraph.lab.grid import RunCache
 from evergraph.lab.paper.experiment import Experiment, Facts, Row, Table, Values
-from evergraph.lab.run_cache import RunPool
 from evergraph.presets import Presets
 from evergraph.stream import TaskStream, protocol_for
 from evergraph.stream.datasets import load_graph
@@ -137,7 +137,7 @@ def find_facts(dataset: str, data_root: Path | None) -> Facts:
     )
 
 
-def measure(part: Part, pool: RunPool, request: Request) -> Table:
+def measure(part: Part, cache: RunCache, request: Request) -> Table:
     """Reads the part's columns from its finished runs; what is not there stays empty."""
     values: dict[tuple[str, str], Values] = {}
     columns = part.experiment.metrics
@@ -147,14 +147,14 @@ def measure(part: Part, pool: RunPool, request: Request) -> Table:
             values |= {(row.name, key): Values({0: float(v)}) for key, v in described.items()}
     rows = {row.name: row for row in part.rows}
     for (name, seed), config in part.configs.items():
-        results = pool.results(config.hash)
+        results = cache.results(config.hash)
         if results is not None:
             for metric in columns:
                 value = metric.read(results, rows[name])
                 if value is not None:
                     values.setdefault((name, metric.key), Values())[seed] = value
     timed = {metric.key for metric in columns if metric.timed}
-    machines = _machines(part, pool) if timed else []
+    machines = _machines(part, cache) if timed else []
     notes = []
     if timed and (len(machines) > 1 or not request.times):
         values = {place: cell for place, cell in values.items() if place[1] not in timed}
@@ -172,12 +172,12 @@ def measure(part: Part, pool: RunPool, request: Request) -> Table:
     return Table(part.facts, part.rows, values, {m.key: m.better for m in columns}, notes)
 
 
-def _machines(part: Part, pool: RunPool) -> list[str]:
+def _machines(part: Part, cache: RunCache) -> list[str]:
     """Lists what the part's finished runs were made on."""
-    return sorted({m for c in part.configs.values() if (m := pool.machine(c.hash))})
+    return sorted({m for c in part.configs.values() if (m := cache.machine(c.hash))})
 
 
-def missing_rows(part: Part, pool: RunPool) -> Sequence[str]:
+def missing_rows(part: Part, cache: RunCache) -> Sequence[str]:
     """Lists the rows of which not every run is finished."""
-    lost = {name for (name, _), config in part.configs.items() if config.hash not in pool}
+    lost = {name for (name, _), config in part.configs.items() if config.hash not in cache}
     return [row.name for row in part.rows if row.name in lost]

@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from evergraph.lab.report.statistics import estimate
-from evergraph.lab.summary import mean_std
+from evergraph.lab.summary import estimate, mean_std
 
 COLOURS = (
     *("#0b7a6f", "#d0483f", "#3564c4", "#d48a12", "#7c4db3"),
