@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 import torch
-from sides import PyGNet
+from helpers import PyGNet
 from torch import Tensor
 from torch.nn import functional
 
