@@ -13,6 +13,7 @@ import yaml
 
 from evergraph.config import parse_settings
 from evergraph.errors import InputError
+from evergraph.files import make_folder, write_atomic
 
 
 @dataclass(frozen=True)
@@ -70,18 +71,17 @@ def read_rows(path: Path) -> list[TrialRow]:
         lines = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8"))))
         if lines[:1] != [COLUMNS]:
             raise ValueError("other columns")
-        return [_read_row(line) for line in lines[1:]]
+        rows = []
+        for dataset, method, trial, seeds, *scores, settings in lines[1:]:
+            pm, fm, current = (float(score) if score else None for score in scores)
+            names = dataset, method, int(trial), int(seeds)
+            rows.append(TrialRow(*names, pm, fm, current, settings))
+        return rows
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a log of trials"
         raise InputError(
             f"Expected to read '{path}' (got: {reason}); name a folder that evergraph tune wrote."
         ) from None
-
-
-def _read_row(line: Sequence[str]) -> TrialRow:
-    dataset, method, trial, seeds, *scores, settings = line
-    pm, fm, current = (float(score) if score else None for score in scores)
-    return TrialRow(dataset, method, int(trial), int(seeds), pm, fm, current, settings)
 
 
 def join_rows(old: Iterable[TrialRow], new: Sequence[TrialRow]) -> list[TrialRow]:
@@ -94,6 +94,14 @@ def best_row(rows: Iterable[TrialRow]) -> TrialRow | None:
     """Returns the highest PM among the rows with most seeds, the earliest of equals."""
     scored = [(row.seeds, row.pm, -row.trial, row) for row in rows if row.pm is not None]
     return max(scored, key=lambda entry: entry[:3])[3] if scored else None
+
+
+def write_log(folder: Path, rows: Sequence[TrialRow]) -> None:
+    """Writes ``trials.csv``, and ``best.yaml`` with the settings that were best."""
+    make_folder(folder)
+    write_atomic(folder / "trials.csv", write_rows(rows))
+    best = yaml.safe_dump(best_settings(rows), sort_keys=False, allow_unicode=True)
+    write_atomic(folder / "best.yaml", best.encode())
 
 
 def by_search(rows: Iterable[TrialRow]) -> dict[tuple[str, str], list[TrialRow]]:

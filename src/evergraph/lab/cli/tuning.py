@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from evergraph.config import RunConfig, Variant, check_shared, parse_settings
 from evergraph.errors import InputError
-from evergraph.files import make_folder, write_atomic
 from evergraph.lab.cli import options
 from evergraph.lab.cli.grids import check_counts, check_finished, check_output, parse_methods
 from evergraph.lab.cli.progress import GridProgress, make_console
@@ -25,11 +23,10 @@ from evergraph.lab.tables import METRICS, Sheet, number
 from evergraph.lab.trials import (
     TrialRow,
     best_row,
-    best_settings,
     by_search,
     join_rows,
     read_rows,
-    write_rows,
+    write_log,
 )
 from evergraph.lab.tuning import Search, run_searches
 
@@ -69,7 +66,12 @@ def tune(
         for graph in dataset or ["cora"]
         for variant in variants
     ]
-    log = TrialLog(output, searches)
+    log = output / "trials.csv"
+    old = read_rows(log) if log.exists() else []
+
+    def rows() -> list[TrialRow]:
+        return [row for search in searches for row in search.rows()]
+
     num_runs = sum(search.num_runs(trials, seeds, finalists) for search in searches)
     progress = GridProgress(make_console(stderr=True), num_runs)
     runner = Runner(output, resources, progress)
@@ -80,14 +82,14 @@ def tune(
             seeds=seeds,
             finalists=finalists,
             measure=runner,
-            after_round=log.write,
+            after_round=lambda: write_log(output, join_rows(old, rows())),
         )
     if as_json:
-        print(json.dumps([asdict(row) for row in log.rows()], indent=2))
+        print(json.dumps([asdict(row) for row in rows()], indent=2))
     else:
         console = make_console()
-        console.print(tuning_sheet(log.rows()).rich())
-        console.print(f"{log.path} · {log.best}", markup=False)
+        console.print(tuning_sheet(rows()).rich())
+        console.print(f"{log} · {output / 'best.yaml'}", markup=False)
     check_finished(runner.failed)
 
 
@@ -120,31 +122,6 @@ class Runner:
 
 def _kind(job: Job) -> tuple[str, str]:
     return job.config.dataset_name, job.config.method
-
-
-class TrialLog:
-    """The files of a search: ``trials.csv`` and ``best.yaml``, whole after every round.
-
-    Rows of other methods and datasets that are there already stay.
-    """
-
-    def __init__(self, output: Path, searches: Sequence[Search]) -> None:
-        self.searches = searches
-        self.path = output / "trials.csv"
-        self.best = output / "best.yaml"
-        self.old = read_rows(self.path) if self.path.exists() else []
-
-    def rows(self) -> list[TrialRow]:
-        """Returns what the searches have tried so far."""
-        return [row for search in self.searches for row in search.rows()]
-
-    def write(self) -> None:
-        """Writes both files."""
-        joined = join_rows(self.old, self.rows())
-        make_folder(self.path.parent)
-        write_atomic(self.path, write_rows(joined))
-        best = yaml.safe_dump(best_settings(joined), sort_keys=False, allow_unicode=True)
-        write_atomic(self.best, best.encode())
 
 
 def tuning_sheet(rows: Sequence[TrialRow]) -> Sheet:
