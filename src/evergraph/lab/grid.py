@@ -68,9 +68,12 @@ def merge_runs(
             config = there if labelled is None else labelled.get(there.hash)
             if config is not None:
                 found.setdefault((config.hash, config.label), (folder, config))
-    folders, configs = [folder for folder, _ in found.values()], [c for _, c in found.values()]
-    jobs = zip(folders, make_jobs(configs, output), strict=True)
-    copies = [(a, job) for a, job in jobs if RunFolder(job.path).inspect(job.config) is None]
+    jobs = make_jobs([config for _, config in found.values()], output)
+    copies = [
+        (folder, job)
+        for (folder, _), job in zip(found.values(), jobs, strict=True)
+        if RunFolder(job.path).inspect(job.config) is None
+    ]
     for folder, job in copies:
         with replacing(job.path) as beside:
             shutil.copytree(folder, beside)

@@ -168,10 +168,10 @@ def _run(
     """Runs what is neither here nor in the folders to merge."""
     wanted = needed_runs(parts)
     cache = RunCache(output)
-    if merge:
-        merge_runs(output, merge, [config for config in wanted if config.hash not in cache])
-        cache = RunCache(output)
-    jobs = make_jobs([config for config in wanted if config.hash not in cache], output)
+    missing = [config for config in wanted if config.hash not in cache]
+    merge_runs(output, merge, missing)
+    jobs = make_jobs(missing, output)
+    jobs = [job for job in jobs if not (job.path / "results.json").exists()]
     return run_jobs(jobs, resources) if jobs else []
 
 
