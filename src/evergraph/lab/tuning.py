@@ -56,7 +56,8 @@ class Proposals:
     """
 
     def __init__(self, space: SearchSpace, start: Settings, seed: int = 0) -> None:
-        optuna = self.optuna = _import_optuna()
+        optuna = _import_optuna()
+        self.failed = optuna.trial.TrialState.FAIL
         self.space = space
         self.size = math.prod(len(values) for values in space.values())
         self.distributions = {
@@ -84,11 +85,7 @@ class Proposals:
     def tell(self, settings: Settings, value: float | None) -> None:
         """Takes the value of a point, None if it has none."""
         trial = self.asked[tuple(self.space[key].index(settings[key]) for key in self.space)]
-        self.study.tell(trial, value, state=self._failed if value is None else None)
-
-    @property
-    def _failed(self) -> Any:
-        return self.optuna.trial.TrialState.FAIL
+        self.study.tell(trial, value, state=self.failed if value is None else None)
 
     def _ask_new(self) -> tuple[int, ...]:
         for attempt in range(PATIENCE + 1):
@@ -98,7 +95,7 @@ class Proposals:
             point = tuple(trial.params[key] for key in self.space)
             if point not in self.asked:
                 break
-            self.study.tell(trial, state=self._failed)
+            self.study.tell(trial, state=self.failed)
         self.asked[point] = trial
         return point
 
