@@ -2,9 +2,9 @@
 
     python benchmarks/bench.py [--quick] [--only NAME ...] [--output bench.json]
 
-Two threads on both sides, the same optimiser, dropout and self-loops, nothing set up inside a step,
-10 steps to warm up and 30 timed, sides in turns, medians. Peak memory is a fresh process's maximum
-RSS less its RSS before the first step. `--quick` takes fewer steps and sizes.
+Two threads for each, the same optimiser, dropout and self-loops, nothing set up inside a step,
+10 steps to warm up and 30 timed, one after the other in turns, medians. Peak memory is a fresh
+process's maximum RSS less its RSS before the first step. `--quick` takes fewer steps and sizes.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from typing import Any
 
 import naive_dslr
 import torch
-from fits import fit_exponent
-from sides import make_stream
-from steps import HERE, compare_steps
+from helpers import THREADS, compare_steps, fit_exponent, make_stream
 
 from evergraph.config import Variant, resolve
 from evergraph.lab.runs import execute
@@ -39,16 +37,16 @@ from evergraph.structure import (
     sample_non_edges,
 )
 
-THREADS = 2
+HERE = Path(__file__).parent
 
 
 def bench_step(size: str, quick: bool) -> dict[str, Any]:
     """A training step of the network against PyTorch Geometric's `GATConv`."""
     turn, turns = (5, 2) if quick else (10, 3)
-    sides = compare_steps(size, ("evergraph", "pyg", "pyg-csr"), turn, turns)
-    ours, theirs = sides["evergraph"], sides["pyg"]
+    found = compare_steps(size, ("evergraph", "pyg", "pyg-csr"), turn, turns)
+    ours, theirs = found["evergraph"], found["pyg"]
     return {
-        **sides,
+        **found,
         "times_faster": theirs["ms"] / ours["ms"],
         "share_of_memory": ours["peak_mb"] / theirs["peak_mb"],
     }
@@ -73,10 +71,11 @@ def bench_links(quick: bool) -> dict[str, Any]:
     pairs, valid = sample_non_edges(graph, graph.num_edges // 2, generator)
     negatives = pair_pattern(pairs, graph.num_nodes, valid)
 
-    def sides(plain: bool) -> Callable[[], object]:
+    def gradient(plain: bool) -> Callable[[], object]:
         return lambda: torch.autograd.grad(link_loss(z, graph.pattern, negatives, plain), z)
 
-    return in_turns({"evergraph": sides(False), "rows per pair": sides(True)}, 3 if quick else 10)
+    calls = {"evergraph": gradient(False), "rows per pair": gradient(True)}
+    return in_turns(calls, 3 if quick else 10)
 
 
 def bench_inference(quick: bool) -> dict[str, Any]:
@@ -94,8 +93,8 @@ def bench_inference(quick: bool) -> dict[str, Any]:
             sorted(scores, reverse=True)[: config.num_neighbors]
             [other for other in near if float(link_scores(z[node], z[other])) <= config.tau]
 
-    sides = {"evergraph": lambda: refine(graph, nodes, candidates, z, config), "loop": loop}
-    return in_turns(sides, 2 if quick else 5)
+    calls = {"evergraph": lambda: refine(graph, nodes, candidates, z, config), "loop": loop}
+    return in_turns(calls, 2 if quick else 5)
 
 
 def bench_whole(quick: bool) -> dict[str, Any]:
@@ -115,7 +114,7 @@ def bench_whole(quick: bool) -> dict[str, Any]:
 
         before = run("before")
         theirs = naive_dslr.run(epochs, link_epochs)
-        after = run("after")  # on both sides of the other, should the machine get slower or faster
+        after = run("after")  # before and after the other, should the machine get slower or faster
     seconds = statistics.fmean([before["seconds"], after["seconds"]])
     return {
         **options,
@@ -138,11 +137,11 @@ def bench_selection(quick: bool) -> dict[str, Any]:
     return {"growth": json.loads(growth.stdout), "dense": json.loads(dense.stdout)}
 
 
-def in_turns(sides: dict[str, Callable[[], object]], times: int) -> dict[str, Any]:
-    """Median milliseconds of each side and how much faster the first is than the last."""
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
+def in_turns(calls: dict[str, Callable[[], object]], times: int) -> dict[str, Any]:
+    """Median milliseconds of each call and how much faster the first is than the last."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(times + 1):
-        for name, call in sides.items():
+        for name, call in calls.items():
             begin = time.perf_counter()
             call()
             if turn:

@@ -16,9 +16,8 @@ import time
 from typing import Any
 
 import torch
-from bench_selection import exponent
 from gpu import make_view
-from sides import SHAPES
+from helpers import SHAPES, fit_exponent
 
 from evergraph.config import parse_settings
 from evergraph.methods import TaskContext, TrainConfig, make_method
@@ -103,7 +102,7 @@ def main() -> None:
         edges = views[-1].adjacency.num_edges
         rows.append({"nodes": views[-1].num_nodes, "edges": edges, **found})
         del views
-    growth = exponent([row["edges"] for row in rows], [row["total_s"] for row in rows])
+    growth = fit_exponent({row["edges"]: row["total_s"] for row in rows})
     answer = {"benchmark": f"analytic:{options.shape}", "device": options.device, "made_s": made}
     print(json.dumps({**answer, "rows": rows, "growth": growth, "peak_gb": peak_gb(device)}))
 

@@ -51,7 +51,7 @@ def main() -> None:
         (once(lambda: bare(state, fresh=False)), once(lambda: predict(clf, ids)))
         for _ in range(REPEATS)
     ]
-    forward, whole = (float(np.median(side)) for side in zip(*pairs, strict=True))
+    forward, whole = (float(np.median(times)) for times in zip(*pairs, strict=True))
     print(f"warm: forward   {forward:8.4f} s, predict {whole:.4f} s, × {whole / forward:.2f}")
     cached = once(lambda: clf.predict(ids))
     print(f"asked again     {cached:8.4f} s, × {cached / forward:.2f}")

@@ -15,8 +15,10 @@ import resource
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from typing import Any
 
 import torch
+from helpers import fit_exponent
 from torch import Tensor
 
 from evergraph.memory import coverage_diversity
@@ -61,7 +63,7 @@ def dense(h: Tensor, budget: int, r: float) -> Tensor:
     return torch.tensor(picks, device=h.device)
 
 
-SIDES: dict[str, Callable[[Tensor, int, float], Tensor]] = {
+SELECTORS: dict[str, Callable[[Tensor, int, float], Tensor]] = {
     "evergraph": coverage_diversity,
     "dense": dense,
 }
@@ -69,7 +71,7 @@ SIDES: dict[str, Callable[[Tensor, int, float], Tensor]] = {
 
 def measure(name: str, nodes: int, options: argparse.Namespace) -> tuple[Figures, list[int]]:
     """Times one selection and takes its peak memory beyond the embeddings, in MB."""
-    select = SIDES[name]
+    select = SELECTORS[name]
     # First unmeasured, so that kernels are compiled: a small class and one beyond a block.
     for size in (200, 4200 if options.device != "cpu" else 200):
         select(clustered(size, options.dim).to(options.device), 50, options.r)
@@ -99,15 +101,6 @@ def apart(name: str, nodes: int, options: argparse.Namespace) -> tuple[Figures, 
         return pool.submit(measure, name, nodes, options).result()
 
 
-def exponent(sizes: list[int], values: list[float]) -> float | None:
-    """Fits the slope of log value over log size; none where a value is not positive."""
-    if len(sizes) < 2 or min(values) <= 0:
-        return None
-    x, y = torch.tensor(sizes).double().log(), torch.tensor(values).double().log()
-    x, y = x - x.mean(), y - y.mean()
-    return round(float((x * y).sum() / (x * x).sum()), 3)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -122,13 +115,13 @@ def main() -> None:
     rows = []
     for nodes in sizes:
         ours, picks = apart("evergraph", nodes, options)
-        row: dict[str, object] = {"nodes": nodes, **ours}
+        row: dict[str, Any] = {"nodes": nodes, **ours}
         if options.dense:
             row["dense"], expected = apart("dense", nodes, options)
             row["same_picks"] = picks == expected
         rows.append(row)
     growth = {
-        key: exponent(sizes, [float(str(row[key])) for row in rows])
+        key: fit_exponent({row["nodes"]: row[key] for row in rows})
         for key in ("seconds", "peak_mb")
     }
     answer = {"benchmark": "selection", **vars(options), "rows": rows, "growth": growth}

@@ -4,7 +4,7 @@
     python benchmarks/gpu.py whole:reddit whole:reddit:finetune --runs runs/reddit
 
 Graphs are generated on the device with the shape of the real ones. A step is forward, backward and
-Adam on the paper's network, 10 to warm up and 30 timed, the two sides in turns; memory is PyTorch's
+Adam on the paper's network, 10 to warm up and 30 timed, one after the other; memory is PyTorch's
 peak of allocated bytes, the graph and features included.
 """
 
@@ -23,8 +23,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from fits import fit_exponent
-from sides import SHAPES, PyGNet
+from helpers import SHAPES, PyGNet, fit_exponent
 from torch.nn import functional
 
 from evergraph.config import Variant, resolve

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from evergraph.config import Variant, resolve
-from evergraph.lab.jobs import make_cells
+from evergraph.lab.jobs import make_jobs
 from evergraph.lab.runs import RunFolder, execute
 from evergraph.rng import make_generator
 from evergraph.stream import Graph
@@ -123,13 +123,13 @@ class Search:
             for seed in range(seeds)
         ]
         results = []
-        for cell in make_cells(configs, self.arguments.output):
-            finished = RunFolder(cell.path).inspect(cell.config)
+        for job in make_jobs(configs, self.arguments.output):
+            finished = RunFolder(job.path).inspect(job.config)
             results.append(
                 finished
                 or execute(
-                    cell.config,
-                    cell.path,
+                    job.config,
+                    job.path,
                     device=self.arguments.device,
                     data_root=self.arguments.data_root,
                     on_event=lambda event: None,

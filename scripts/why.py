@@ -57,7 +57,7 @@ class Offer:
     nodes: Tensor  # [b] replayed nodes
     options: Tensor  # [b, K] candidates
     scores: Tensor  # [b, K] of links, −1 where there is one already
-    labels: Tensor  # [n] of all nodes, for questions
+    labels: Tensor  # [n] of all nodes, also those that no method may see
     config: StructureConfig
 
     def without(self, barred: Tensor) -> Tensor:

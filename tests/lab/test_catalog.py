@@ -16,13 +16,13 @@ import pytest
 import yaml
 
 from evergraph.config import RunConfig
-from evergraph.lab.jobs import make_cells
+from evergraph.lab.grid import RunCache, merge_runs
+from evergraph.lab.jobs import make_jobs
 from evergraph.lab.paper.experiment import Experiment, Facts
 from evergraph.lab.paper.experiments import EXPERIMENTS, find_experiments
 from evergraph.lab.paper.numbers import paper_numbers
 from evergraph.lab.paper.reproduce import Request, find_facts, measure, needed_runs, plan
 from evergraph.lab.report.figures import FORMATS, write_figure
-from evergraph.lab.run_cache import RunPool
 from evergraph.lab.runs import execute
 from evergraph.stream import Graph
 from evergraph.stream.datasets import DATASETS, write_plain
@@ -108,7 +108,7 @@ def test_plan_shares_runs_between_experiments():
     assert len(runs) < sum(len(part.configs) for part in parts)
     beta = {c.hash for c in needed_runs(plan(find_experiments("beta"), Request(quick=True)))}
     assert beta <= {config.hash for config in runs}
-    make_cells(runs, Path("out"))  # no two of them want one folder
+    make_jobs(runs, Path("out"))  # no two of them want one folder
 
 
 def test_plan_of_equal_rows_is_one_run():
@@ -141,8 +141,8 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory, make_graph: Callable[..
     write_plain(make_graph(num_nodes=60, num_classes=6), path)
     request = Request(quick=True, datasets=(str(path),), seeds=2, shared=TINY)
     for config in needed_runs(plan(find_experiments("all"), request)):
-        (cell,) = make_cells([config], folder / "out")
-        execute(cell.config, cell.path)
+        (job,) = make_jobs([config], folder / "out")
+        execute(job.config, job.path)
     return folder
 
 
@@ -171,7 +171,7 @@ def draw_nothing(spec: object, folder: Path, name: str, formats: Any = FORMATS, 
 def test_reproduce_writes_every_file(
     name: str, reproduced: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sys.modules["evergraph.lab.cli.reproduce"], "run_cells", refuse)
+    monkeypatch.setattr(sys.modules["evergraph.lab.cli.reproduce"], "run_jobs", refuse)
     formats = ("png", "svg", "pdf") if name in ALL_FORMATS else ("svg",)
     monkeypatch.setattr(
         "evergraph.lab.report.reproduction.write_figure", partial(write_figure, formats=formats)
@@ -333,14 +333,14 @@ def test_other_seeds_stand_beside_the_first(
 def test_times_of_different_machines_are_left_out(reproduced: Path, tmp_path: Path):
     request = Request(quick=True, datasets=(str(reproduced / "graph.npz"),), seeds=2, shared=TINY)
     (part,) = plan(find_experiments("selector-time"), request)
-    pool = RunPool(tmp_path)
-    pool.take(needed_runs([part]), [reproduced / "out"])
-    table = measure(part, pool, request)
+    merge_runs(tmp_path, [reproduced / "out"], needed_runs([part]))
+    cache = RunCache(tmp_path)
+    table = measure(part, cache, request)
     assert table.notes == []
     assert table("mf", "selection")
-    there = pool.folders[part.configs["mf", 0].hash] / "environment.json"
+    there = cache.folders[part.configs["mf", 0].hash] / "environment.json"
     there.write_text(json.dumps({**json.loads(there.read_text()), "device_name": "another"}))
-    table = measure(part, pool, request)
+    table = measure(part, cache, request)
     (note,) = table.notes
     assert "another with" in note
     assert not table("mf", "selection")
@@ -359,10 +359,10 @@ def test_times_of_runs_that_ran_together_can_be_left_out(reproduced: Path, comma
         assert any("are left out: --no-times" in note for note in outcome["notes"]) != shown
 
 
-def test_pool_takes_runs_whatever_their_label(reproduced: Path, tmp_path: Path):
+def test_merge_takes_runs_whatever_their_label(reproduced: Path, tmp_path: Path):
     request = Request(quick=True, datasets=(str(reproduced / "graph.npz"),), seeds=1, shared=TINY)
     wanted = needed_runs(plan(find_experiments("cm-vs-cd"), request))
-    source = RunPool(reproduced / "out")
+    source = RunCache(reproduced / "out")
     foreign = tmp_path / "elsewhere" / "some" / "place"
     foreign.mkdir(parents=True)
     for number, config in enumerate(wanted):
@@ -372,15 +372,16 @@ def test_pool_takes_runs_whatever_their_label(reproduced: Path, tmp_path: Path):
         for file in ("config.yaml", "results.json"):
             content = (there / file).read_text().replace(config.label, "renamed")
             (copy / file).write_text(content.replace(config.hash, "made-by-an-older-release"))
-    pool = RunPool(tmp_path / "here")
-    assert pool.take(wanted, [tmp_path / "elsewhere"]) == len(wanted) == 2
+    here, elsewhere = tmp_path / "here", [tmp_path / "elsewhere"]
+    assert merge_runs(here, elsewhere, wanted) == len(wanted) == 2
+    cache = RunCache(here)
     for config in wanted:
-        results = pool.results(config.hash)
+        results = cache.results(config.hash)
         assert results is not None
         assert (results["label"], results["config_hash"]) == (config.label, config.hash)
-        written = yaml.safe_load((pool.folders[config.hash] / "config.yaml").read_text())
+        written = yaml.safe_load((cache.folders[config.hash] / "config.yaml").read_text())
         assert RunConfig.model_validate(written) == config
-    assert pool.take(wanted, [tmp_path / "elsewhere"]) == 0
+    assert merge_runs(here, elsewhere, wanted) == 0
 
 
 @pytest.mark.parametrize(

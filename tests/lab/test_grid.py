@@ -1,4 +1,4 @@
-"""Grids: cells and their folders, merging, and kills that cost at most the unfinished cells."""
+"""Grids: jobs and their folders, merging, and kills that cost at most the unfinished jobs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from evergraph.config import RunConfig, Variant, resolve
 from evergraph.errors import InputError
 from evergraph.events import Epoch, TaskDone, TaskStarted
 from evergraph.lab import cli
-from evergraph.lab.grid import merge_runs, run_grid
-from evergraph.lab.jobs import Cell, ProgressTracker, dataset_slug, make_cells, slug
-from evergraph.lab.runs import RunFolder, execute
+from evergraph.lab.engines import ProgressText, Resources
+from evergraph.lab.grid import RunCache, merge_runs, run_grid
+from evergraph.lab.jobs import Job, dataset_slug, make_jobs, slug
+from evergraph.lab.runs import RunFolder, execute, finished_runs
 from evergraph.lab.summary import collect_results, summarise_grid
+from evergraph.lab.trials import settings_text
 
 SHARED = {"epochs": 2, "link_epochs": 2, "channels": 4, "heads": 2}
 TIMEOUT = 60
@@ -42,15 +45,15 @@ def results_at(folder: Path) -> dict[str, int]:
     return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in files}
 
 
-# --- cells ---------------------------------------------------------------------------------
+# --- jobs ----------------------------------------------------------------------------------
 
 
-def test_make_cells_names_folders_by_dataset_label_and_seed():
+def test_make_jobs_names_folders_by_dataset_label_and_seed():
     methods = ("finetune", "replay:beta=0.2,selector=mf", "replay@mine")
     configs = [make_config(method, seed) for method in methods for seed in (0, 1)]
     configs.append(make_config("finetune", 0, "cora"))
     configs.append(make_config("finetune", 0, "synthetic:nodes=50,classes=2"))
-    paths = [str(cell.path) for cell in make_cells(configs, Path("out"))]
+    paths = [str(job.path) for job in make_jobs(configs, Path("out"))]
     assert paths == [
         "out/runs/graph/finetune/seed-0",
         "out/runs/graph/finetune/seed-1",
@@ -63,16 +66,16 @@ def test_make_cells_names_folders_by_dataset_label_and_seed():
     ]
 
 
-def test_make_cells_refuses_labels_that_clash():
+def test_make_jobs_refuses_labels_that_clash():
     for methods in (("finetune", "finetune"), ("replay@a", "dslr@a"), ("replay@a/b", "dslr@a b")):
         configs = [make_config(method) for method in methods]
         with pytest.raises(InputError, match="@label"):
-            make_cells(configs, Path("out"))
+            make_jobs(configs, Path("out"))
 
 
-def test_make_cells_keeps_generated_graphs_apart():
+def test_make_jobs_keeps_generated_graphs_apart():
     configs = [make_config(dataset=f"synthetic:seed={seed}") for seed in (0, 1)]
-    assert len({cell.path for cell in make_cells(configs, Path("out"))}) == 2
+    assert len({job.path for job in make_jobs(configs, Path("out"))}) == 2
 
 
 @pytest.mark.parametrize(
@@ -84,8 +87,8 @@ def test_slug_is_a_safe_folder_name(text: str, name: str):
     assert dataset_slug(make_config(dataset="/data/my graph.npz")) == "my-graph"
 
 
-def test_progress_tracker_rises_from_zero_to_one():
-    tracker = ProgressTracker(make_config())
+def test_progress_text_rises_from_zero_to_one():
+    describe = ProgressText()
     loss = torch.tensor(1.0)
     events = []
     for task in range(2):
@@ -93,7 +96,7 @@ def test_progress_tracker_rises_from_zero_to_one():
         events += [Epoch(task, "structure", epoch, 2, loss) for epoch in range(2)]
         events += [Epoch(task, "classify", epoch, 2, loss) for epoch in range(2)]
         events.append(TaskDone(task, [50.0] * (task + 1), [], [], {}, 0))
-    parts, texts = zip(*(tracker.update(event) for event in events), strict=True)
+    parts, texts = zip(*(describe(event) for event in events), strict=True)
     assert list(parts) == sorted(parts)
     assert (parts[0], parts[-1]) == (0.0, 1.0)
     assert texts[0] == "task 1/2"
@@ -104,10 +107,10 @@ def test_progress_tracker_rises_from_zero_to_one():
 
 
 def test_merge_runs_joins_two_folders(work: Path):
-    first = make_cells([make_config(seed=seed) for seed in (0, 1)], work / "a")
-    second = make_cells([make_config(seed=2), make_config("joint")], work / "b")
-    for cell in (*first, *second):
-        execute(cell.config, cell.path)
+    first = make_jobs([make_config(seed=seed) for seed in (0, 1)], work / "a")
+    second = make_jobs([make_config(seed=2), make_config("joint")], work / "b")
+    for job in (*first, *second):
+        execute(job.config, job.path)
     assert merge_runs(work / "all", [work / "a", work / "b"]) == 4
     assert set(results_at(work / "all")) == {
         "runs/graph/finetune/seed-0/results.json",
@@ -115,24 +118,24 @@ def test_merge_runs_joins_two_folders(work: Path):
         "runs/graph/finetune/seed-2/results.json",
         "runs/graph/joint/seed-0/results.json",
     }
-    for cell in (*first, *second):
-        copy = make_cells([cell.config], work / "all")[0].path
-        for path in cell.path.rglob("*"):
+    for job in (*first, *second):
+        copy = make_jobs([job.config], work / "all")[0].path
+        for path in job.path.rglob("*"):
             if path.is_file():
-                assert (copy / path.relative_to(cell.path)).read_bytes() == path.read_bytes()
+                assert (copy / path.relative_to(job.path)).read_bytes() == path.read_bytes()
     assert merge_runs(work / "all", [work / "a", work / "b"]) == 0  # nothing is new
 
 
 def test_merge_runs_replaces_the_unfinished_and_refuses_others(work: Path):
-    (there,) = make_cells([make_config()], work / "there")
+    (there,) = make_jobs([make_config()], work / "there")
     execute(there.config, there.path)
-    (here,) = make_cells([make_config()], work / "here")
+    (here,) = make_jobs([make_config()], work / "here")
     execute(here.config, here.path)
     (here.path / "results.json").unlink()
     assert merge_runs(work / "here", [work / "there"]) == 1
     assert read(here.path / "results.json") == read(there.path / "results.json")
 
-    (other,) = make_cells([make_config("finetune:lr=0.1@finetune")], work / "other")
+    (other,) = make_jobs([make_config("finetune:lr=0.1@finetune")], work / "other")
     execute(other.config, other.path)
     before = results_at(work / "here")
     with pytest.raises(InputError, match="other settings"):
@@ -147,11 +150,11 @@ def test_merge_runs_takes_single_run_folders(work: Path):
 
 
 def test_copies_that_were_cut_short_are_no_runs(work: Path):
-    (cell,) = make_cells([make_config()], work / "out")
-    execute(cell.config, cell.path)
-    cut = cell.path.with_name(".seed-1.99.new")
+    (job,) = make_jobs([make_config()], work / "out")
+    execute(job.config, job.path)
+    cut = job.path.with_name(".seed-1.99.new")
     cut.mkdir()
-    (cut / "results.json").write_bytes((cell.path / "results.json").read_bytes())
+    (cut / "results.json").write_bytes((job.path / "results.json").read_bytes())
     assert len(collect_results(work / "out")) == 1
     assert merge_runs(work / "all", [work / "out"]) == 1
 
@@ -163,33 +166,90 @@ def test_merge_runs_refuses_folder_without_runs(work: Path):
             merge_runs(work / "all", [work / name])
 
 
+RECORDED = Path(__file__).parents[1] / "data" / "v0.1.0" / "grid"
+
+
+def refuse(*_: Any, **__: Any) -> None:
+    raise AssertionError("something was run")
+
+
+def test_runs_of_the_first_release_are_merged_and_not_run_again(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+):
+    configs = [RunFolder(folder).config() for folder in finished_runs(RECORDED)]
+    dataset = yaml.safe_load(next(RECORDED.glob("**/config.yaml")).read_text())["dataset_options"]
+    words = ["compare", "--output", "out", "--merge", str(RECORDED), "--seeds", "1"]
+    words += ["--dataset", f"synthetic:{settings_text(dataset, ',')}", "--device", "cpu"]
+    for config in configs:
+        settings = settings_text(config.overrides, ",")
+        words += ["--method", f"{config.method}:{settings}@{config.label}"]
+    monkeypatch.setattr("evergraph.lab.engines.ProcessPoolExecutor", refuse)
+    call(monkeypatch, words)
+    summary = read(work / "out" / "summary.json")
+    assert len(summary) == len(configs) > 10
+    recorded = {results["label"]: results for results in collect_results(RECORDED)}
+    for entry in summary:
+        assert entry["pm"]["mean"] == recorded[entry["label"]]["pm"]
+    # Read as this release reads them, they are found by their hash, here and there.
+    cache = RunCache(work / "out")
+    assert {config.hash for config in configs} == set(cache.folders)
+    assert {results["config_hash"] for results in collect_results(work / "out")} == set(
+        cache.folders
+    )
+
+
+def test_runs_of_the_first_release_serve_under_other_labels(work: Path):
+    configs = [RunFolder(folder).config() for folder in finished_runs(RECORDED)]
+    wanted = [config.model_copy(update={"label": f"my {config.label}"}) for config in configs[:3]]
+    assert merge_runs(work / "out", [RECORDED], wanted) == 3
+    found = collect_results(work / "out")
+    assert {results["label"] for results in found} == {config.label for config in wanted}
+    assert merge_runs(work / "out", [RECORDED], wanted) == 0
+
+
+def test_merge_runs_refuses_sources_that_disagree(work: Path):
+    for folder, method in (("a", "finetune"), ("b", "finetune:lr=0.1@finetune")):
+        execute(make_config(method), work / folder)
+    with pytest.raises(InputError, match="'finetune' twice"):
+        merge_runs(work / "all", [work / "a", work / "b"])
+    assert not (work / "all").exists()
+
+
 # --- running -------------------------------------------------------------------------------
 
 
-def test_run_grid_of_finished_cells_starts_nothing(work: Path, monkeypatch: pytest.MonkeyPatch):
-    cells = make_cells([make_config(seed=seed) for seed in (0, 1)], work / "out")
-    for cell in cells:
-        execute(cell.config, cell.path)
+def test_run_grid_of_finished_jobs_starts_nothing(work: Path, monkeypatch: pytest.MonkeyPatch):
+    jobs = make_jobs([make_config(seed=seed) for seed in (0, 1)], work / "out")
+    for job in jobs:
+        execute(job.config, job.path)
 
-    def refuse(*_: Any, **__: Any) -> None:
-        raise AssertionError("a worker was started")
+    monkeypatch.setattr("evergraph.lab.engines.ProcessPoolExecutor", refuse)
+    told: list[tuple[Job, str | None]] = []
 
-    monkeypatch.setattr("evergraph.lab.engines.local.ProcessPoolExecutor", refuse)
-    told: list[tuple[Cell, float]] = []
-    failed = run_grid(
-        cells,
-        jobs=2,
-        device="cpu",
-        data_root=None,
-        on_message=refuse,
-        on_cell=lambda cell, results, reason: told.append((cell, (results or {})["pm"])),
-    )
-    assert failed == []
-    assert [cell for cell, _ in told] == cells
+    def on_done(job: Job, results: dict[str, Any] | None, note: str | None) -> None:
+        assert results == read(job.path / "results.json")
+        told.append((job, note))
+
+    assert run_grid(jobs, Resources(jobs=2, device="cpu"), refuse, on_done) == []
+    assert told == [(job, "finished before") for job in jobs]
+
+
+def test_run_grid_reports_jobs_that_fail_and_runs_the_others(work: Path):
+    good = make_config()
+    bad = good.model_copy(update={"label": "bad", "training": None})
+    jobs = make_jobs([good, bad], work / "out")
+    told: dict[str, tuple[bool, str | None]] = {}
+
+    def on_done(job: Job, results: dict[str, Any] | None, note: str | None) -> None:
+        told[job.config.label] = results is None, note
+
+    assert run_grid(jobs, Resources(jobs=1, device="cpu"), on_done=on_done) == [jobs[1].name]
+    assert told["finetune"] == (False, None)
+    assert told["bad"][0]
 
 
 def compare(output: str, *extra: str, epochs: int = 30) -> list[str]:
-    """Words of a grid of six cells, each well under a second."""
+    """Words of a grid of six jobs, each well under a second."""
     words = ["compare", "--dataset", "graph.npz", "--method", "finetune", "--method", "dslr"]
     for key, value in {**SHARED, "epochs": epochs, "buffer_size": 8}.items():
         words += ["--set", f"{key}={value}"]
@@ -243,7 +303,7 @@ def running(session: int) -> list[str]:
     return found
 
 
-def cells_of(folder: Path) -> list[Path]:
+def folders_of(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.glob("runs/*/*/*/config.yaml"))
 
 
@@ -275,9 +335,9 @@ def test_grid_killed_in_the_middle_continues_to_the_same_summary(
     assert len(after) == 6
     assert {name: after[name] for name in finished} == finished  # not run again
 
-    # The reference: every cell in this process, without workers and without a kill.
-    for cell in make_cells([RunFolder(path).config() for path in cells_of(work / "killed")], work):
-        execute(cell.config, cell.path)
+    # The reference: every job in this process, without workers and without a kill.
+    for job in make_jobs([RunFolder(path).config() for path in folders_of(work / "killed")], work):
+        execute(job.config, job.path)
     whole = summarise_grid(collect_results(work / "runs"))
     summary = read(work / "killed" / "summary.json")
     assert [(entry["label"], entry["seeds"]) for entry in summary] == [
@@ -296,7 +356,7 @@ def test_grid_killed_in_the_middle_continues_to_the_same_summary(
 def test_grid_leaves_no_workers_when_its_parent_is_killed(
     work: Path, start: Callable[[Sequence[str]], subprocess.Popen[bytes]]
 ):
-    # One worker is at a cell without end, the other has nothing left to do.
+    # One worker is at a job without end, the other has nothing left to do.
     words = ["compare", "--dataset", "graph.npz", "--method", "finetune:epochs=1@short"]
     words += ["--method", "finetune:epochs=10000000@endless", "--seeds", "1", "--jobs", "2"]
     process = start([*words, "--device", "cpu", "--output", "out"])

@@ -8,23 +8,28 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from evergraph.config import Variant, resolve
 from evergraph.errors import InputError
-from evergraph.lab.engines import ray_cluster
+from evergraph.lab.engines import Resources
+from evergraph.lab.grid import run_grid
+from evergraph.lab.jobs import Job, make_jobs
 from support import Command
 
-pytest.importorskip("ray")
 TIMEOUT = 90
 
 
 def words(output: str, *extra: str, epochs: int = 20) -> list[str]:
-    """A grid of six cells on a tiny graph."""
+    """A grid of six jobs on a tiny graph."""
     chosen = ["compare", "--dataset", "graph.npz", "--method", "finetune", "--method", "dslr"]
     tiny = {"epochs": epochs, "link_epochs": 2, "channels": 4, "heads": 2, "buffer_size": 8}
     for key, value in tiny.items():
@@ -40,7 +45,7 @@ def summary(folder: Path) -> list[dict[str, Any]]:
 
 
 def finished(folder: Path) -> dict[str, int]:
-    """Lists finished cells with the time they were written."""
+    """Lists finished jobs with the time they were written."""
     files = folder.glob("runs/*/*/*/results.json")
     return {str(path.parent.relative_to(folder)): path.stat().st_mtime_ns for path in files}
 
@@ -65,11 +70,11 @@ def start(folder: Path, arguments: list[str]) -> subprocess.Popen[bytes]:
 
 
 def workers_at_work(driver: int) -> list[psutil.Process]:
-    """Finds the cluster's processes that are at a cell."""
+    """Finds the cluster's processes that are at a job."""
     found = []
     for process in psutil.Process(driver).children(recursive=True):
         try:
-            if "evergraph cell" in " ".join(process.cmdline()):
+            if "evergraph job" in " ".join(process.cmdline()):
                 found.append(process)
         except psutil.Error:
             continue
@@ -85,10 +90,11 @@ def end(processes: list[psutil.Process]) -> None:
     psutil.wait_procs(processes, timeout=10)
 
 
+@pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra ray")
 def test_ray_gives_the_same_summary_and_survives_kills(work: Path, command: Command):
     assert command(*words("local", epochs=250)).code == 0
 
-    # A worker is killed at its cell, then the driver with everything it started.
+    # A worker is killed at its job, then the driver with everything it started.
     driver = start(work, words("ray", "--engine", "ray", epochs=250))
     cluster: list[psutil.Process] = []
     try:
@@ -130,27 +136,96 @@ def test_ray_missing_is_one_sentence(work: Path, command: Command, monkeypatch: 
     assert not (work / "out").exists()
 
 
-def test_run_remotely_answers_in_words(work: Path):
-    from evergraph.config import Variant, resolve
+class FakeRay:
+    """Stands for a cluster that loses the workers of some jobs; tasks run when they are asked."""
 
-    config = resolve(Variant.parse("graph.npz"), Variant.parse("finetune"), 0, {"epochs": 1})
-    how = json.dumps(["cpu", None, None, 1, str(work)])
-    answer = json.loads(ray_cluster.run_remotely(config.to_yaml(), str(work / "a"), how))
-    assert answer["results"] == json.loads((work / "a" / "results.json").read_text())
-    gone = config.model_copy(update={"dataset": "nowhere.npz"}).to_yaml()
-    answer = json.loads(ray_cluster.run_remotely(gone, str(work / "b"), how))
-    assert answer["wrong_input"] is True
+    class exceptions:
+        class RayError(Exception):
+            pass
 
-    class Lost:
-        class exceptions:
-            RayError = OSError
+        class RayTaskError(RayError):
+            def __init__(self, cause: Exception) -> None:
+                self.cause = cause
 
-        @staticmethod
-        def get(reference: object) -> str:
-            if reference == "lost":
-                raise OSError
-            return json.dumps(answer)
+    def __init__(self, lost: str = "") -> None:
+        self.lost = lost
+        self.open = False
 
-    assert ray_cluster._answer(Lost, "lost")[1] == "its worker was lost 4 times, perhaps for memory"
-    with pytest.raises(InputError, match=r"nowhere\.npz"):
-        ray_cluster._answer(Lost, "wrong")
+    def init(self, address: str | None, **options: Any) -> None:
+        if address is not None:
+            raise ConnectionError
+        self.open = True
+
+    def shutdown(self) -> None:
+        self.open = False
+
+    def remote(self, **options: Any) -> Any:
+        assert options["max_retries"] == 3
+        return lambda function: types.SimpleNamespace(
+            options=lambda name: types.SimpleNamespace(remote=partial(partial, function))
+        )
+
+    def wait(self, tasks: list[Any], num_returns: int) -> tuple[list[Any], list[Any]]:
+        return tasks[:num_returns], tasks[num_returns:]
+
+    def get(self, task: Any) -> Any:
+        if task.args[0].config.label == self.lost:
+            raise self.exceptions.RayError
+        try:
+            return task()
+        except Exception as error:
+            raise self.exceptions.RayTaskError(error) from None
+
+
+def grid(monkeypatch: pytest.MonkeyPatch, ray: FakeRay, *labels: str) -> Any:
+    """Runs variants of fine-tuning there; returns what failed and what was told of each."""
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr("torch.set_num_threads", lambda threads: None)  # it is this process
+    tiny = {"epochs": 1, "channels": 4, "heads": 2}
+    graph = Variant.parse("synthetic:nodes=60,classes=4")
+    variants = [Variant(name="finetune", label=label) for label in labels]
+    configs = [resolve(graph, variant, 0, tiny) for variant in variants]
+    told: dict[str, str | None] = {}
+
+    def on_done(job: Job, results: dict[str, Any] | None, note: str | None) -> None:
+        told[job.config.label] = note
+        assert (results is None) == (note is not None)
+
+    resources = Resources(engine="ray", device="cpu", jobs=1)
+    failed = run_grid(make_jobs(configs, Path("out")), resources, on_done=on_done)
+    assert not ray.open
+    return failed, told
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def execute(*_: Any, **__: Any) -> None:
+        raise error
+
+    return execute
+
+
+def test_ray_reports_lost_workers_and_failures(work: Path, monkeypatch: pytest.MonkeyPatch):
+    failed, told = grid(monkeypatch, FakeRay(lost="b"), "a", "b")
+    assert [name.split(" · ")[1] for name in failed] == ["b"]
+    assert told == {"a": None, "b": "its worker was lost 4 times, perhaps for memory"}
+
+    monkeypatch.setattr("evergraph.lab.engines.execute", raising(ZeroDivisionError("no")))
+    assert grid(monkeypatch, FakeRay(), "c")[1] == {"c": "ZeroDivisionError: no"}
+
+
+def test_ray_passes_wrong_input_on(work: Path, monkeypatch: pytest.MonkeyPatch):
+    ray = FakeRay()
+    monkeypatch.setattr("evergraph.lab.engines.execute", raising(InputError("Expected …")))
+    with pytest.raises(InputError, match="Expected …"):
+        grid(monkeypatch, ray, "a")
+    assert not ray.open
+
+
+def test_ray_address_without_a_cluster_is_one_sentence(
+    work: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "ray", FakeRay())
+    answer = command(*words("out", "--engine", "ray", "--address", "10.0.0.1:1"))
+    assert answer.code == 2
+    assert "'10.0.0.1:1'" in answer.err
+    assert "ray start --head" in answer.err

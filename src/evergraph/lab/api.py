@@ -13,8 +13,9 @@ from evergraph.config import Presets, RunConfig, Variant, check_shared, resolve
 from evergraph.errors import InputError
 from evergraph.events import Event
 from evergraph.files import write_json
+from evergraph.lab.engines import Resources
 from evergraph.lab.grid import run_grid
-from evergraph.lab.jobs import Cell, make_cells
+from evergraph.lab.jobs import Job, make_jobs
 from evergraph.lab.runs import execute
 from evergraph.lab.summary import collect_results, summarise_grid
 from evergraph.stream import Graph
@@ -123,18 +124,12 @@ def _run_all(
     """Runs what is not finished in a grid's folder; returns what failed, and why."""
     reasons: list[str] = []
 
-    def note(cell: Cell, results: dict[str, Any] | None, reason: str | None) -> None:
+    def note(job: Job, results: dict[str, Any] | None, reason: str | None) -> None:
         if results is None:
-            reasons.append(f"'{cell.name}': {reason}")
+            reasons.append(f"'{job.name}': {reason}")
 
-    run_grid(
-        make_cells(configs, folder),
-        jobs=jobs,
-        device=device,
-        data_root=data_root,
-        on_message=lambda message: None,
-        on_cell=note,
-    )
+    resources = Resources(jobs=jobs, device=device, data_root=data_root)
+    run_grid(make_jobs(configs, folder), resources, on_done=note)
     return reasons
 
 

@@ -1,65 +1,123 @@
-"""Grids: seeds × methods × datasets on an engine; finished cells never run again."""
+"""Grids: seeds × methods × datasets as jobs; a finished run is found again and never repeated."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
-from evergraph.files import replacing
-from evergraph.lab.engines import Engine, Job, LocalEngine
-from evergraph.lab.jobs import Cell, OnCell, OnMessage, make_cells
-from evergraph.lab.runs import RunFolder, runs_to_merge
+from evergraph.config import RunConfig
+from evergraph.files import read_json, replacing, write_atomic, write_json
+from evergraph.lab.engines import OnDone, OnMessage, Resources, run_locally
+from evergraph.lab.jobs import Job, make_jobs
+from evergraph.lab.ray_engine import run_on_ray
+from evergraph.lab.runs import RunFolder, finished_runs, runs_to_merge
 
-
-def merge_runs(output: Path, sources: Sequence[Path]) -> int:
-    """Copies finished runs made elsewhere into a grid's folder; returns how many were new."""
-    finished: dict[Path, Cell] = {}
-    for source in sources:  # everything is checked before anything is copied
-        for folder in runs_to_merge(source):
-            cell = make_cells([RunFolder(folder).config()], output)[0]
-            if RunFolder(cell.path).inspect(cell.config) is None:
-                finished[folder] = cell
-    for folder, cell in finished.items():
-        with replacing(cell.path) as beside:
-            shutil.copytree(folder, beside)
-    return len(finished)
+#: What is told of a job that did not have to run.
+FINISHED_BEFORE = "finished before"
 
 
 def run_grid(
-    cells: Sequence[Cell],
-    *,
-    jobs: int,
-    device: str,
-    data_root: Path | None,
-    on_message: OnMessage,
-    on_cell: OnCell,
-    engine: Engine | None = None,
-    track: str | None = None,
+    jobs: Sequence[Job],
+    resources: Resources | None = None,
+    on_message: OnMessage = lambda message: None,
+    on_done: OnDone = lambda job, results, note: None,
 ) -> list[str]:
-    """Runs every cell that is not finished, ``jobs`` at a time.
-
-    Calls ``on_message`` with progress and ``on_cell`` after each cell, with its results or
-    with the reason why it failed. Returns the names of the cells that failed.
+    """Runs every job that is not finished; returns the names of those that failed.
 
     Args:
-        cells: The runs and their folders.
-        jobs: Worker processes of the default engine.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        data_root: Where graphs are.
-        on_message: Takes progress.
-        on_cell: Takes each cell when it is done.
-        engine: What runs them; worker processes on this machine by default.
-        track: ``tensorboard`` or ``mlflow`` to follow every run there too.
+        jobs: The runs and their folders.
+        resources: What they run on; worker processes on this machine by default.
+        on_message: Takes progress, where the engine knows of any.
+        on_done: Takes each job with its results and None or :data:`FINISHED_BEFORE`, or with no
+            results and the reason why it failed.
     """
-    todo = []
-    for cell in cells:
-        finished = RunFolder(cell.path).inspect(cell.config)
-        if finished is None:
-            todo.append(cell)
+    resources = resources or Resources()
+    waiting = []
+    for job in jobs:
+        results = RunFolder(job.path).inspect(job.config)
+        if results is None:
+            waiting.append(job)
         else:
-            on_cell(cell, finished, None)
-    if not todo:
+            on_done(job, results, FINISHED_BEFORE)
+    if not waiting:
         return []
-    job = Job(device, data_root, track)
-    return (engine or LocalEngine(jobs)).run(todo, job, on_message, on_cell)
+    run = run_on_ray if resources.engine == "ray" else run_locally
+    return run(waiting, resources, on_message, on_done)
+
+
+def merge_runs(
+    output: Path, sources: Sequence[Path], wanted: Iterable[RunConfig] | None = None
+) -> int:
+    """Copies finished runs made elsewhere into a grid's folder; returns how many were new.
+
+    A run is recognised by its configuration as this release reads it, so that runs of earlier
+    releases and under other labels serve as well; the copy is written as this release would.
+
+    Args:
+        output: Folder of the grid.
+        sources: Folders with finished runs, at any depth.
+        wanted: The runs to take, under the labels they have here; None takes every run as it is.
+    """
+    labelled = None if wanted is None else {config.hash: config for config in wanted}
+    found: dict[tuple[str, str], tuple[Path, RunConfig]] = {}
+    for source in sources:  # everything is checked before anything is copied
+        for folder in runs_to_merge(source):
+            there = RunFolder(folder).config()
+            config = there if labelled is None else labelled.get(there.hash)
+            if config is not None:
+                found.setdefault((config.hash, config.label), (folder, config))
+    jobs = make_jobs([config for _, config in found.values()], output)
+    copies = [
+        (folder, job)
+        for (folder, _), job in zip(found.values(), jobs, strict=True)
+        if RunFolder(job.path).inspect(job.config) is None
+    ]
+    for folder, job in copies:
+        with replacing(job.path) as beside:
+            shutil.copytree(folder, beside)
+            results = read_json(beside / "results.json")
+            write_json(beside / "results.json", {**results, **_described(job.config)})
+            write_atomic(beside / "config.yaml", job.config.to_yaml().encode())
+    return len(copies)
+
+
+def _described(config: RunConfig) -> dict[str, Any]:
+    """Returns what results say of a configuration; releases may name or hash it otherwise."""
+    return {
+        "label": config.label,
+        "overrides": config.overrides,
+        "protocol_hash": config.protocol.hash,
+        "config_hash": config.hash,
+        "variant_hash": config.variant_hash,
+        "settings": config.settings,
+    }
+
+
+class RunCache:
+    """The finished runs of a grid's folder by the hash of their configuration.
+
+    Args:
+        output: Folder of a grid; runs live below ``runs/``.
+    """
+
+    def __init__(self, output: Path) -> None:
+        found = finished_runs(output / "runs")
+        self.folders = {RunFolder(folder).config().hash: folder for folder in found}
+
+    def __contains__(self, run: str) -> bool:
+        return run in self.folders
+
+    def results(self, run: str) -> dict[str, Any] | None:
+        """Returns the results of a run by its hash, None if it is not finished."""
+        folder = self.folders.get(run)
+        return None if folder is None else read_json(folder / "results.json")
+
+    def machine(self, run: str) -> str | None:
+        """Names the processor and the number of cores of a finished run, None if unknown."""
+        folder = self.folders.get(run)
+        if folder is None or not (folder / "environment.json").exists():
+            return None
+        where = read_json(folder / "environment.json")
+        return f"{where.get('device_name')} with {where.get('cores')} cores"

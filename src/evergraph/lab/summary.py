@@ -1,4 +1,4 @@
-"""Summaries of many runs: mean ± std over seeds, and paired comparisons between methods."""
+"""Summaries of many runs: mean ± std over seeds, and how sure a difference of means is."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from evergraph.errors import InputError
 from evergraph.files import read_json
+from evergraph.lab.paper.numbers import PAPER_SEEDS, Claim
 from evergraph.lab.runs import finished_runs
 
 CONFIDENCE = 0.95
@@ -53,15 +54,6 @@ def summarise_grid(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return summary
 
 
-def mean_std(values: Sequence[float | None]) -> dict[str, float | None]:
-    """Computes mean and sample standard deviation (ddof 1); None where undefined."""
-    known = [value for value in values if value is not None]
-    return {
-        "mean": statistics.fmean(known) if known else None,
-        "std": statistics.stdev(known) if len(known) > 1 else None,
-    }
-
-
 def compare_pairs(
     results: Iterable[dict[str, Any]], reference: str, metric: str = "pm"
 ) -> list[dict[str, Any]]:
@@ -71,14 +63,14 @@ def compare_pairs(
     where the reference stands: ``above``, ``below``, or ``not distinguishable`` when the
     interval holds zero or there are fewer than two common seeds.
     """
-    by_cell: dict[tuple[str, str], dict[int, float]] = {}
+    by_label: dict[tuple[str, str], dict[int, float]] = {}
     for result in results:
         if result[metric] is not None:
-            cell = by_cell.setdefault((result["dataset"], result["label"]), {})
-            cell[result["seed"]] = result[metric]
+            values = by_label.setdefault((result["dataset"], result["label"]), {})
+            values[result["seed"]] = result[metric]
     comparisons = []
-    for (dataset, label), values in by_cell.items():
-        mine = by_cell.get((dataset, reference))
+    for (dataset, label), values in by_label.items():
+        mine = by_label.get((dataset, reference))
         if label == reference or mine is None:
             continue
         seeds = sorted(mine.keys() & values.keys())
@@ -100,6 +92,31 @@ def compare_pairs(
     return comparisons
 
 
+def verdict(low: float | None, high: float | None) -> str:
+    """Puts an interval of differences into words."""
+    if low is not None and low > 0:
+        return "above"
+    if high is not None and high < 0:
+        return "below"
+    return "not distinguishable"
+
+
+def mean_std(values: Sequence[float | None]) -> dict[str, float | None]:
+    """Computes mean and sample standard deviation (ddof 1); None where undefined."""
+    known = [value for value in values if value is not None]
+    return {
+        "mean": statistics.fmean(known) if known else None,
+        "std": statistics.stdev(known) if len(known) > 1 else None,
+    }
+
+
+def estimate(values: Sequence[float | None]) -> dict[str, float | int | None]:
+    """Computes n, mean, sample standard deviation and Student's 95 % interval of the mean."""
+    known = [value for value in values if value is not None]
+    low, high = paired_interval(known)
+    return {"n": len(known), **mean_std(known), "low": low, "high": high}
+
+
 def paired_interval(differences: Sequence[float]) -> tuple[float | None, float | None]:
     """Returns the 95 % interval of the mean difference; (None, None) below two pairs."""
     n = len(differences)
@@ -110,13 +127,29 @@ def paired_interval(differences: Sequence[float]) -> tuple[float | None, float |
     return mean - half, mean + half
 
 
+def difference_to_claim(values: Sequence[float | None], claim: Claim) -> dict[str, float | None]:
+    """Compares a measured mean with a printed one by Welch's 95 % interval.
+
+    Where the paper prints no standard deviation, or there are fewer than two runs, there is a
+    difference but no interval.
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return {"difference": None, "low": None, "high": None}
+    difference = statistics.fmean(known) - claim.mean
+    if len(known) < 2 or claim.std is None:
+        return {"difference": difference, "low": None, "high": None}
+    half = welch_half_width(known, claim.std, PAPER_SEEDS)
+    return {"difference": difference, "low": difference - half, "high": difference + half}
+
+
 def welch_half_width(values: Sequence[float], std: float, count: int) -> float:
     """Computes half of Welch's 95 % interval of the difference of two means.
 
     Args:
-        values: One side, at least two.
-        std: Standard deviation of the other side.
-        count: How many values the other side has.
+        values: One sample, at least two.
+        std: Standard deviation of the other.
+        count: How many values the other has.
     """
     mine, theirs = statistics.variance(values) / len(values), std**2 / count
     if mine + theirs == 0:
@@ -130,12 +163,3 @@ def quantile(freedom: float) -> float:
     from scipy import stats  # noqa: PLC0415 - a second of import that few commands need
 
     return float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
-
-
-def verdict(low: float | None, high: float | None) -> str:
-    """Puts an interval of differences into words."""
-    if low is not None and low > 0:
-        return "above"
-    if high is not None and high < 0:
-        return "below"
-    return "not distinguishable"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from evergraph.lab.paper.numbers import Claim, claims
-from evergraph.lab.trials import TrialRow, best_row
 
 METRICS = {"pm": "PM ↑", "fm": "FM ↓", "current": "Current ↑"}
 
@@ -100,26 +99,6 @@ def grid_sheet(summary: Sequence[dict[str, Any]]) -> Sheet:
     return Sheet(f"Mean ± std over seeds, {' and '.join(where)} nodes, %", columns, rows)
 
 
-def tuning_sheet(rows: Sequence[TrialRow]) -> Sheet:
-    """Shows the best trial of every search beside the one it started from."""
-    shown = []
-    for dataset, method in dict.fromkeys((row.dataset, row.method) for row in rows):
-        group = [row for row in rows if (row.dataset, row.method) == (dataset, method)]
-        best, start = best_row(group), group[0]
-        scores = (best.pm, best.fm, best.current) if best is not None else (None, None, None)
-        shown.append(
-            [
-                f"{dataset} · {method}",
-                str(len(group)),
-                number(start.pm),
-                *map(number, scores),
-                best.settings if best is not None else "",
-            ]
-        )
-    columns = ["dataset · method", "trials", "start PM", *METRICS.values(), "settings"]
-    return Sheet("Best settings, validation nodes, %", columns, shown, prose=("settings",))
-
-
 def comparison_sheet(comparisons: Sequence[dict[str, Any]]) -> Sheet:
     """Shows paired differences with their 95 % intervals and verdicts."""
     rows = [
@@ -127,7 +106,7 @@ def comparison_sheet(comparisons: Sequence[dict[str, Any]]) -> Sheet:
             f"{entry['dataset']} · {entry['reference']} − {entry['other']}",
             str(len(entry["seeds"])),
             number(entry["difference"], sign=True),
-            f"[{number(entry['low'], sign=True)}, {number(entry['high'], sign=True)}]",
+            interval(entry),
             entry["verdict"],
         ]
         for entry in comparisons
@@ -145,16 +124,23 @@ def number(value: float | None, digits: int = 2, *, sign: bool = False) -> str:
     return "–" if value is None else f"{value:{'+' if sign else ''}.{digits}f}"
 
 
-def spread(part: dict[str, float | None]) -> str:
-    """Formats ``{"mean", "std"}``."""
-    return number(part["mean"]) + (f" ± {number(part['std'])}" if part["std"] is not None else "")
+def spread(part: Mapping[str, Any] | None, digits: int = 2) -> str:
+    """Formats ``{"mean", "std"}``, as far as there are any."""
+    if part is None or part["mean"] is None:
+        return "–"
+    std = part["std"]
+    return number(part["mean"], digits) + (f" ± {number(std, digits)}" if std is not None else "")
+
+
+def interval(part: Mapping[str, Any], digits: int = 2) -> str:
+    """Formats ``{"low", "high"}`` with signs."""
+    low, high = (number(part[key], digits, sign=True) for key in ("low", "high"))
+    return f"[{low}, {high}]"
 
 
 def claim_text(claim: Claim | None) -> str:
     """Formats what the paper prints, a dash for nothing."""
-    if claim is None:
-        return "–"
-    return number(claim.mean) + (f" ± {number(claim.std)}" if claim.std is not None else "")
+    return spread(claim._asdict() if claim is not None else None)
 
 
 def size(num_bytes: int) -> str:

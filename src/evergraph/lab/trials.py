@@ -13,6 +13,7 @@ import yaml
 
 from evergraph.config import parse_settings
 from evergraph.errors import InputError
+from evergraph.files import make_folder, write_atomic
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,13 @@ COLUMNS = [field.name for field in fields(TrialRow)]
 
 def settings_text(settings: Mapping[str, Any], between: str = " ") -> str:
     """Writes settings as ``key=value``, such that :func:`parse_settings` reads them back."""
-    return between.join(f"{key}={_value_text(value)}" for key, value in settings.items())
-
-
-def _value_text(value: Any) -> str:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)  # reads better, and a setting that is a float takes it
-    return str(yaml.safe_dump(value)).partition("\n")[0]
+    words = []
+    for key, value in settings.items():
+        # Without the decimal point it reads better, and a setting that is a float takes it.
+        whole = isinstance(value, float) and value.is_integer()
+        text = str(yaml.safe_dump(int(value) if whole else value)).partition("\n")[0]
+        words.append(f"{key}={text}")
+    return between.join(words)
 
 
 def write_rows(rows: Iterable[TrialRow]) -> bytes:
@@ -70,7 +71,12 @@ def read_rows(path: Path) -> list[TrialRow]:
         lines = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8"))))
         if lines[:1] != [COLUMNS]:
             raise ValueError("other columns")
-        return [_read_row(line) for line in lines[1:]]
+        rows = []
+        for dataset, method, trial, seeds, *scores, settings in lines[1:]:
+            pm, fm, current = (float(score) if score else None for score in scores)
+            names = dataset, method, int(trial), int(seeds)
+            rows.append(TrialRow(*names, pm, fm, current, settings))
+        return rows
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a log of trials"
         raise InputError(
@@ -78,15 +84,9 @@ def read_rows(path: Path) -> list[TrialRow]:
         ) from None
 
 
-def _read_row(line: Sequence[str]) -> TrialRow:
-    dataset, method, trial, seeds, *scores, settings = line
-    pm, fm, current = (float(score) if score else None for score in scores)
-    return TrialRow(dataset, method, int(trial), int(seeds), pm, fm, current, settings)
-
-
 def join_rows(old: Iterable[TrialRow], new: Sequence[TrialRow]) -> list[TrialRow]:
     """Puts new rows after those old ones that are of other datasets or methods."""
-    searched = {(row.dataset, row.method) for row in new}
+    searched = by_search(new)
     return [row for row in old if (row.dataset, row.method) not in searched] + list(new)
 
 
@@ -96,13 +96,26 @@ def best_row(rows: Iterable[TrialRow]) -> TrialRow | None:
     return max(scored, key=lambda entry: entry[:3])[3] if scored else None
 
 
-def best_settings(rows: Iterable[TrialRow]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Returns what was best, dataset → method → settings."""
+def write_log(folder: Path, rows: Sequence[TrialRow]) -> None:
+    """Writes ``trials.csv``, and ``best.yaml`` with the settings that were best."""
+    make_folder(folder)
+    write_atomic(folder / "trials.csv", write_rows(rows))
+    best = yaml.safe_dump(best_settings(rows), sort_keys=False, allow_unicode=True)
+    write_atomic(folder / "best.yaml", best.encode())
+
+
+def by_search(rows: Iterable[TrialRow]) -> dict[tuple[str, str], list[TrialRow]]:
+    """Groups rows by dataset and method."""
     groups: dict[tuple[str, str], list[TrialRow]] = {}
     for row in rows:
         groups.setdefault((row.dataset, row.method), []).append(row)
+    return groups
+
+
+def best_settings(rows: Iterable[TrialRow]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Returns what was best, dataset → method → settings."""
     best: dict[str, dict[str, dict[str, Any]]] = {}
-    for (dataset, method), group in groups.items():
+    for (dataset, method), group in by_search(rows).items():
         chosen = best_row(group)
         if chosen is not None:
             best.setdefault(dataset, {})[method] = parse_settings(chosen.settings.split())

@@ -8,20 +8,27 @@ from finished run folders, which is how a search continues.
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from evergraph.config import RunConfig, Variant, resolve
 from evergraph.errors import InputError
-from evergraph.lab.proposals import Proposals, Settings
 from evergraph.lab.trials import TrialRow, settings_text
 from evergraph.methods import method_class
 from evergraph.methods.base import SearchSpace
+from evergraph.rng import make_generator
 
 #: Trials that a search asks for at once.
 BATCH = 4
+#: Trials drawn at random before the sampler learns from them; the first is the start.
+STARTUP = 8
+#: How often the sampler may propose what was tried already before a draw decides.
+PATIENCE = 10
 #: What every run of a search adds to its settings: no test node is ever judged.
 JUDGED: dict[str, Any] = {"evaluate": "validation", "validation_fraction": 0.1}
 #: Training settings that the paper leaves open, for every method alike (decision 0005).
@@ -32,14 +39,97 @@ RECIPE: SearchSpace = {
     "label_smoothing": (0.0, 0.1, 0.2),
 }
 
+Settings = dict[str, Any]
 Measure = Callable[[Sequence[RunConfig]], Sequence[dict[str, Any] | None]]
+
+
+class Proposals:
+    """Asks Optuna's tree-structured Parzen estimator for points of a grid, none twice.
+
+    Numbers are searched by their place in the grid, which is how a grid of powers is searched
+    by its logarithm; words as categories.
+
+    Args:
+        space: The grid.
+        start: The point that is proposed first.
+        seed: Source of all draws.
+    """
+
+    def __init__(self, space: SearchSpace, start: Settings, seed: int = 0) -> None:
+        optuna = _import_optuna()
+        self.failed = optuna.trial.TrialState.FAIL
+        self.space = space
+        self.size = math.prod(len(values) for values in space.values())
+        self.distributions = {
+            key: optuna.distributions.IntDistribution(0, len(values) - 1)
+            if _numeric(values)
+            else optuna.distributions.CategoricalDistribution(range(len(values)))
+            for key, values in space.items()
+        }
+        self.asked: dict[tuple[int, ...], Any] = {}
+        self.generator = make_generator(seed, "tuning")
+        sampler = optuna.samplers.TPESampler(
+            seed=seed, n_startup_trials=STARTUP, constant_liar=True
+        )
+        self.study = optuna.create_study(direction="maximize", sampler=sampler)
+        self.study.enqueue_trial({key: space[key].index(value) for key, value in start.items()})
+
+    def ask(self, count: int) -> list[Settings]:
+        """Returns new points, as many as asked for or as the grid still has."""
+        points = [self._ask_new() for _ in range(min(count, self.size - len(self.asked)))]
+        return [
+            {key: values[i] for (key, values), i in zip(self.space.items(), point, strict=True)}
+            for point in points
+        ]
+
+    def tell(self, settings: Settings, value: float | None) -> None:
+        """Takes the value of a point, None if it has none."""
+        trial = self.asked[tuple(self.space[key].index(settings[key]) for key in self.space)]
+        self.study.tell(trial, value, state=self.failed if value is None else None)
+
+    def _ask_new(self) -> tuple[int, ...]:
+        for attempt in range(PATIENCE + 1):
+            if attempt == PATIENCE:
+                self.study.enqueue_trial(dict(zip(self.space, self._draw_new(), strict=True)))
+            trial = self.study.ask(self.distributions)
+            point = tuple(trial.params[key] for key in self.space)
+            if point not in self.asked:
+                break
+            self.study.tell(trial, state=self.failed)
+        self.asked[point] = trial
+        return point
+
+    def _draw_new(self) -> tuple[int, ...]:
+        """Draws a point of the grid that was not asked for yet."""
+        while True:
+            point = tuple(
+                int(torch.randint(len(values), (), generator=self.generator))
+                for values in self.space.values()
+            )
+            if point not in self.asked:
+                return point
+
+
+def _import_optuna() -> Any:
+    try:
+        import optuna  # noqa: PLC0415 - an extra that only tuning needs
+    except ImportError:
+        raise InputError(
+            "Expected the package 'optuna' to search with (it is not installed); install it with "
+            "pip install 'evergraph[tune]'."
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def _numeric(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, int | float) for value in values)
 
 
 @dataclass
 class Trial:
     """A point of the grid and the results of its runs so far, one per seed."""
 
-    number: int
     settings: Settings
     results: list[dict[str, Any] | None] = field(default_factory=list)
 
@@ -64,10 +154,14 @@ class Search:
         self, dataset: Variant, method: Variant, shared: Mapping[str, Any], *, recipe: bool = False
     ) -> None:
         self.dataset, self.method, self.shared = dataset, method, {**JUDGED, **shared}
-        check_judged(self.shared)
+        if self.shared["evaluate"] != "validation":
+            raise InputError(
+                "Expected 'evaluate' to be validation in a search (got "
+                f"'{self.shared['evaluate']}'); leave it out: test nodes are for the final "
+                "comparison."
+            )
         config = resolve(dataset, method, 0, self.shared)
-        sections = (config.settings, config.training.model_dump(), config.model.model_dump())
-        now = {key: value for section in sections for key, value in section.items()}
+        now = {**config.settings, **config.training.model_dump(), **config.model.model_dump()}
         declared = {**method_class(method.name).search, **(RECIPE if recipe else {})}
         fixed = {*method.options, *shared}
         self.start = {key: now[key] for key in declared if key not in fixed}
@@ -78,10 +172,9 @@ class Search:
 
     def propose(self, count: int) -> list[Trial]:
         """Makes new trials, fewer than asked for where the grid ends."""
-        first = len(self.trials)
-        settings = self.proposals.ask(count)
-        self.trials += [Trial(first + i, point) for i, point in enumerate(settings)]
-        return self.trials[first:]
+        trials = [Trial(settings) for settings in self.proposals.ask(count)]
+        self.trials += trials
+        return trials
 
     def configs(self, trial: Trial, seeds: range) -> list[RunConfig]:
         """Describes the runs of a trial; its label, and so its folder, names the settings."""
@@ -93,9 +186,9 @@ class Search:
 
     def finalists(self, count: int) -> list[Trial]:
         """Returns the best trials so far, the earlier of equals first."""
-        scored = [(trial.mean("pm"), trial) for trial in self.trials]
-        ranked = sorted((-pm, trial.number) for pm, trial in scored if pm is not None)
-        return [self.trials[number] for _, number in ranked[:count]]
+        scored = [(pm, trial) for trial in self.trials if (pm := trial.mean("pm")) is not None]
+        scored.sort(key=lambda pair: -pair[0])
+        return [trial for _, trial in scored[:count]]
 
     def num_runs(self, trials: int, seeds: int, finalists: int) -> int:
         """Counts the runs of the whole search."""
@@ -104,29 +197,14 @@ class Search:
 
     def rows(self) -> list[TrialRow]:
         """Returns the log so far."""
-        return [
-            TrialRow(
-                self.dataset_name,
-                self.method.label,
-                trial.number,
-                0 if trial.mean("pm") is None else len(trial.results),
-                trial.mean("pm"),
-                trial.mean("fm"),
-                trial.mean("current"),
-                settings_text(trial.settings),
-            )
-            for trial in self.trials
-            if trial.results
-        ]
-
-
-def check_judged(shared: Mapping[str, Any]) -> None:
-    """Refuses to judge settings by anything but validation nodes."""
-    if shared["evaluate"] != "validation":
-        raise InputError(
-            f"Expected 'evaluate' to be validation in a search (got '{shared['evaluate']}'); "
-            "leave it out: test nodes are for the final comparison."
-        )
+        rows = []
+        for number, trial in enumerate(self.trials):
+            pm, fm, current = (trial.mean(metric) for metric in ("pm", "fm", "current"))
+            seeds = 0 if pm is None else len(trial.results)
+            text = settings_text(trial.settings)
+            names = self.dataset_name, self.method.label
+            rows.append(TrialRow(*names, number, seeds, pm, fm, current, text))
+        return [row for row, trial in zip(rows, self.trials, strict=True) if trial.results]
 
 
 def _with(values: tuple[Any, ...], start: Any) -> tuple[Any, ...]:
@@ -134,8 +212,7 @@ def _with(values: tuple[Any, ...], start: Any) -> tuple[Any, ...]:
     if start in values:
         return values
     joined = (*values, start)
-    numeric = all(isinstance(value, int | float) for value in joined)
-    return tuple(sorted(joined)) if numeric else joined
+    return tuple(sorted(joined)) if _numeric(joined) else joined
 
 
 def run_searches(

@@ -17,8 +17,7 @@ import pytest
 import yaml
 
 from evergraph.config import RunConfig, Variant
-from evergraph.lab.cli.tuning import TrialLog
-from evergraph.lab.jobs import make_cells
+from evergraph.lab.jobs import make_jobs
 from evergraph.lab.runs import execute
 from evergraph.lab.trials import TrialRow, read_rows, write_rows
 from evergraph.lab.tuning import Search, run_searches
@@ -120,7 +119,7 @@ def test_tune_killed_in_the_middle_continues_to_the_same_log(work: Path, command
     search = Search(graph, Variant.parse("lwf"), shared)
 
     def measure(configs: Sequence[RunConfig]) -> list[dict[str, Any] | None]:
-        return [execute(cell.config, cell.path) for cell in make_cells(configs, work / "whole")]
+        return [execute(job.config, job.path) for job in make_jobs(configs, work / "whole")]
 
     effort = {"trials": 4, "seeds": 1, "finalists": 1}
     run_searches([search], measure=measure, after_round=lambda: None, **effort)
@@ -148,17 +147,28 @@ def test_tune_refuses_wrong_words_in_one_sentence(work: Path, command: Command):
         assert not (work / "out").exists()
 
 
-def test_log_keeps_rows_of_other_searches_in_the_same_folder(tmp_path: Path):
+def test_log_keeps_rows_of_other_searches_in_the_same_folder(work: Path, command: Command):
     other = TrialRow("cora", "ewc", 0, 2, 50.0, 40.0, 90.0, "lam=1000")
-    old = replace(other, method="lwf", settings="lam=7 temperature=2")
-    (tmp_path / "trials.csv").write_bytes(write_rows([other, old]))
-    search = Search(Variant.parse_dataset("cora"), Variant.parse("lwf"), {})
-    (trial,) = search.propose(1)
-    trial.results = [{"pm": 60.0, "fm": None, "current": 90.0}]
-    log = TrialLog(tmp_path, [search])
-    log.write()
-    log.write()
-    rows = read_rows(tmp_path / "trials.csv")
-    assert rows == [other, TrialRow("cora", "lwf", 0, 1, 60.0, None, 90.0, "lam=1 temperature=2")]
-    chosen = {"ewc": {"lam": 1000}, "lwf": {"lam": 1, "temperature": 2}}
-    assert yaml.safe_load((tmp_path / "best.yaml").read_text()) == {"cora": chosen}
+    old = replace(other, dataset="synthetic:classes=4,nodes=60", method="lwf", settings="lam=7")
+    (work / "out").mkdir()
+    (work / "out" / "trials.csv").write_bytes(write_rows([other, old]))
+    effort = ("--trials", 1, "--finalists", 0)
+    for _ in range(2):  # the second finds every run finished
+        assert command(*words(*effort)).code == 0
+        kept, new = read_rows(work / "out" / "trials.csv")
+        assert kept == other
+        assert (new.dataset, new.method, new.trial, new.seeds) == (old.dataset, "lwf", 0, 1)
+        chosen = {
+            "cora": {"ewc": {"lam": 1000}},
+            old.dataset: {"lwf": {"lam": 1, "temperature": 2}},
+        }
+        assert yaml.safe_load((work / "out" / "best.yaml").read_text()) == chosen
+
+
+def test_tune_refuses_a_folder_with_another_log(work: Path, command: Command):
+    (work / "out").mkdir()
+    (work / "out" / "trials.csv").write_text("a,b\n")
+    answer = command(*words())
+    assert answer.code == 2
+    assert "trials.csv" in answer.err
+    assert not (work / "out" / "runs").exists()

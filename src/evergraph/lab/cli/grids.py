@@ -10,23 +10,17 @@ from typing import Annotated
 import typer
 
 from evergraph.config import Variant, check_shared, resolve
+from evergraph.errors import InputError
 from evergraph.files import make_folder, write_atomic, write_json
 from evergraph.lab.cli import options
-from evergraph.lab.cli.engines import (
-    GridOptions,
-    check_counts,
-    check_finished,
-    check_output,
-    run_cells,
-)
-from evergraph.lab.cli.progress import make_console
+from evergraph.lab.cli.progress import GridProgress, make_console
 from evergraph.lab.cli.runs import shared_settings
-from evergraph.lab.grid import merge_runs
-from evergraph.lab.jobs import make_cells
+from evergraph.lab.engines import Resources
+from evergraph.lab.grid import merge_runs, run_grid
+from evergraph.lab.jobs import Job, make_jobs
 from evergraph.lab.summary import collect_results, compare_pairs, summarise_grid
 from evergraph.lab.tables import comparison_sheet, grid_sheet
 from evergraph.methods import METHODS
-from evergraph.nn.device import pick_device
 
 
 def compare(
@@ -55,10 +49,10 @@ def compare(
     fanout: options.FanoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Compare methods over seeds; finished cells are never run again."""
+    """Compare methods over seeds; finished runs are never run again."""
     check_counts(seeds=seeds)
     check_output(output)
-    grid = GridOptions(jobs, device, data_root, engine, address, gpus, track)
+    resources = Resources(jobs, device, data_root, engine, address, gpus, track)
     shared = shared_settings(
         sets,
         config,
@@ -71,19 +65,17 @@ def compare(
         fanout=fanout,
     )
     variants = parse_methods(method or ["dslr"])
-    graphs = [Variant.parse_dataset(text) for text in dataset or ["cora"]]
-    pick_device(device)
     configs = [
-        resolve(graph, variant, seed, shared)
-        for graph in graphs
+        resolve(Variant.parse_dataset(graph), variant, seed, shared)
+        for graph in dataset or ["cora"]
         for variant in variants
         for seed in range(seeds)
     ]
     check_shared(shared, [variant.name for variant in variants])
-    cells = make_cells(configs, output)
+    grid = make_jobs(configs, output)
     if merge:
         merge_runs(output, merge)
-    failed = run_cells(cells, grid)
+    failed = run_jobs(grid, resources)
     _conclude(output, variants[0].label, as_json)
     check_finished(failed)
 
@@ -114,3 +106,34 @@ def parse_methods(words: Sequence[str]) -> list[Variant]:
     rest = [name for name in every if name not in words]
     texts = [text for word in words for text in (rest if word == "all" else [word])]
     return [Variant.parse(text) for text in texts]
+
+
+def run_jobs(jobs: Sequence[Job], resources: Resources) -> list[str]:
+    """Runs a grid with progress on standard error; returns the names of what failed."""
+    progress = GridProgress(make_console(stderr=True), len(jobs))
+    with progress.running():
+        return run_grid(jobs, resources, progress.message, progress.done)
+
+
+def check_finished(failed: Sequence[str]) -> None:
+    """Ends a command whose jobs did not all finish."""
+    if failed:
+        raise InputError(
+            f"Expected every job to finish (got {len(failed)} failures, first '{failed[0]}'); "
+            "see the lines above and run the same command again."
+        )
+
+
+def check_output(output: Path) -> None:
+    """Refuses an output that is not a folder."""
+    if output.exists() and not output.is_dir():
+        raise InputError(
+            f"Expected '--output' to be a folder (got the file '{output}'); choose another."
+        )
+
+
+def check_counts(**counts: int | None) -> None:
+    """Refuses an option below 1 that counts something."""
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise InputError(f"Expected '--{name}' of at least 1 (got {count}); raise it.")

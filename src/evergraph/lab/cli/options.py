@@ -40,12 +40,12 @@ JobsOption = Annotated[
 MergeOption = Annotated[
     list[Path] | None, typer.Option(help="Take finished runs from this folder; repeat.")
 ]
-EngineOption = Annotated[str, typer.Option(help="Where cells run: local or ray.")]
+EngineOption = Annotated[str, typer.Option(help="Where jobs run: local or ray.")]
 AddressOption = Annotated[
     str | None, typer.Option(help="A Ray cluster's address. [one made on this machine]")
 ]
 GpusOption = Annotated[
-    float, typer.Option(help="Part of a GPU that each cell asks for, on a Ray cluster.")
+    float, typer.Option(help="Part of a GPU that each job asks for, on a Ray cluster.")
 ]
 TrackOption = Annotated[
     str | None, typer.Option(help="Follow runs in tensorboard or mlflow as well.")

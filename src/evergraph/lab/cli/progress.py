@@ -5,44 +5,88 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from datetime import timedelta
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
+from rich.text import Text
 
 from evergraph.events import Epoch, Event, TaskDone, TaskStarted
-from evergraph.lab.jobs import Cell, Message
+from evergraph.lab.engines import Message
+from evergraph.lab.jobs import Job
 
 #: Least seconds between two updates of the loss, whose reading waits for the device.
 UPDATE_INTERVAL = 0.1
+PIPE_WIDTH = 200
 
 
-class RunProgress:
-    """Shows one run: a bar per task with loss and time left, and accuracy when it is done."""
+def make_console(*, stderr: bool = False) -> Console:
+    """Returns a console that fits its terminal, or is wide enough for any table in a pipe."""
+    console = Console(stderr=stderr)
+    return console if console.is_terminal else Console(stderr=stderr, width=PIPE_WIDTH)
+
+
+class TimeLeft(ProgressColumn):
+    """Estimates the time left from all that was done, and how long it took.
+
+    Rich's own column looks back half a minute, in which a grid may not finish one job. What was
+    there before (``skipped``) cost nothing and tells nothing.
+    """
+
+    max_refresh = 0.5
+
+    def render(self, task: Task) -> Text:
+        """Shows hours, minutes and seconds; dashes while nothing is done."""
+        done = task.completed - task.fields.get("skipped", 0)
+        if done <= 0 or task.total is None or task.elapsed is None:
+            return Text("-:--:--", style="progress.remaining")
+        left = max(task.total - task.completed, 0) * task.elapsed / done
+        return Text(str(timedelta(seconds=round(left))), style="progress.remaining")
+
+
+class Bars:
+    """What every command that shows progress has: bars, or none in a pipe."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self.plain = not console.is_terminal
-        self.bar = _bar(console)
-        self.last = 0.0
-        self.current: Any = None
-        self.told = False  # how the run is trained
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TimeLeft(),
+            TextColumn("{task.fields[note]}"),
+            console=console,
+        )
 
     @contextmanager
-    def running(self) -> Iterator[RunProgress]:
-        """Keeps the bar on the screen while a run lasts."""
+    def running(self) -> Iterator[Self]:
+        """Keeps the bars on the screen while the work lasts."""
         if self.plain:
             yield self
         else:
             with self.bar:
                 yield self
+
+
+class RunProgress(Bars):
+    """Shows one run: a bar per task with loss and time left, and accuracy when it is done."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self.last = 0.0
+        self.current: Any = None
+        self.told = False  # how the run is trained
 
     def __call__(self, event: Event) -> None:
         """Takes an event of the training loop."""
@@ -100,64 +144,48 @@ class ChangeProgress(RunProgress):
         return f"learning step {event.task + 1}"
 
 
-class GridProgress:
-    """Shows a grid: one bar for all cells and one per worker."""
+class GridProgress(Bars):
+    """Shows a grid: one bar for all jobs and one per worker."""
 
-    def __init__(self, console: Console, num_cells: int) -> None:
-        self.console = console
-        self.plain = not console.is_terminal
-        self.num_cells = num_cells
-        self.finished = 0
-        self.bar = _bar(console)
-        self.all = self.bar.add_task("grid", total=num_cells, note="")
-        self.workers: dict[int, Any] = {}
-
-    @contextmanager
-    def running(self) -> Iterator[GridProgress]:
-        """Keeps the bars on the screen while the grid lasts."""
-        if self.plain:
-            yield self
-        else:
-            with self.bar:
-                yield self
+    def __init__(self, console: Console, num_jobs: int) -> None:
+        super().__init__(console)
+        self.num_jobs = num_jobs
+        self.finished = self.skipped = 0
+        self.all = self.bar.add_task("grid", total=num_jobs, note="")
+        self.bars: dict[int, Any] = {}  # of workers
+        self.running_jobs: dict[int, tuple[str, float]] = {}  # worker → job and part done
 
     def message(self, message: Message) -> None:
         """Takes what a worker tells."""
         if self.plain:
             return
-        if message.worker not in self.workers:
-            title = f"worker {len(self.workers) + 1}"
-            self.workers[message.worker] = self.bar.add_task(title, total=1.0, note="")
-        note = f"{message.cell} · {message.text}"
-        self.bar.update(self.workers[message.worker], completed=message.part, note=note)
+        worker = message.worker
+        if worker not in self.bars:
+            title = f"worker {len(self.bars) + 1}"
+            self.bars[worker] = self.bar.add_task(title, total=1.0, note="")
+        elif self.running_jobs.get(worker, ("", 0.0))[0] != message.job:
+            self.bar.reset(self.bars[worker])
+        self.running_jobs[worker] = message.job, message.part
+        note = f"{message.job} · {message.text}"
+        self.bar.update(self.bars[worker], completed=message.part, note=note)
+        self._update()
 
-    def cell(self, cell: Cell, results: dict[str, Any] | None, reason: str | None) -> None:
-        """Takes a cell that finished, was finished before, or failed."""
+    def done(self, job: Job, results: dict[str, Any] | None, note: str | None) -> None:
+        """Takes a job that finished, was finished before, or failed."""
         self.finished += 1
-        self.bar.update(self.all, completed=self.finished)
-        outcome = f"PM {results['pm']:.2f}" if results is not None else f"failed: {reason}"
-        if self.plain or reason is not None:
+        running = self.running_jobs.items()
+        self.running_jobs = {worker: at for worker, at in running if at[0] != job.name}
+        if results is None:
+            outcome = f"failed: {note}"
+        else:
+            self.skipped += note is not None
+            outcome = f"PM {results['pm']:.2f}" + (f", {note}" if note else "")
+        self._update()
+        if self.plain or results is None:
             self.console.print(
-                f"[{self.finished}/{self.num_cells}] {cell.name}: {outcome}", markup=False
+                f"[{self.finished}/{self.num_jobs}] {job.name}: {outcome}", markup=False
             )
 
-
-def _bar(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-        console=console,
-    )
-
-
-PIPE_WIDTH = 200
-
-
-def make_console(*, stderr: bool = False) -> Console:
-    """Returns a console that fits its terminal, or is wide enough for any table in a pipe."""
-    console = Console(stderr=stderr)
-    return console if console.is_terminal else Console(stderr=stderr, width=PIPE_WIDTH)
+    def _update(self) -> None:
+        done = self.finished + sum(part for _, part in self.running_jobs.values())
+        self.bar.update(self.all, completed=min(done, self.num_jobs), skipped=self.skipped)

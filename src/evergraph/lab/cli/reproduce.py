@@ -12,15 +12,11 @@ import typer
 from evergraph.config import check_shared, parse_settings
 from evergraph.errors import InputError
 from evergraph.lab.cli import options
-from evergraph.lab.cli.engines import (
-    GridOptions,
-    check_counts,
-    check_finished,
-    check_output,
-    run_cells,
-)
+from evergraph.lab.cli.grids import check_counts, check_finished, check_output, run_jobs
 from evergraph.lab.cli.progress import make_console
-from evergraph.lab.jobs import make_cells
+from evergraph.lab.engines import Resources
+from evergraph.lab.grid import RunCache, merge_runs
+from evergraph.lab.jobs import make_jobs
 from evergraph.lab.paper.experiments import EXPERIMENTS, find_experiments
 from evergraph.lab.paper.outcome import Outcome, make_outcome
 from evergraph.lab.paper.projection import first_task_plane
@@ -41,10 +37,8 @@ from evergraph.lab.report.reproduction import (
     read_published,
     write_experiment,
 )
-from evergraph.lab.run_cache import RunPool
 from evergraph.lab.tables import Sheet
 from evergraph.methods import METHODS
-from evergraph.nn.device import pick_device
 
 
 def experiments(as_json: options.JsonOption = False) -> None:
@@ -138,7 +132,7 @@ def reproduce(
         check_matplotlib()
         _write(_published(published, [one.id for one in chosen]), output, as_json)
     elif chosen:
-        grid = GridOptions(jobs, device, data_root, engine, address, gpus, track)
+        resources = Resources(jobs, device, data_root, engine, address, gpus, track)
         shared = parse_settings(sets or [])
         check_shared(shared, list(METHODS))
         request = Request(
@@ -151,20 +145,19 @@ def reproduce(
             first_seed=first_seed,
             times=times,
         )
-        pick_device(device)
         check_matplotlib()  # says now, not after the runs, if it is missing
         parts = plan(chosen, request)
         if plan_only:
-            _tell_plan(parts, RunPool(output))
+            _tell_plan(parts, RunCache(output))
             return
-        failed = _run(parts, output, merge or [], grid)
-        _write(_conclude(parts, RunPool(output), request), output, as_json)
+        failed = _run(parts, output, merge or [], resources)
+        _write(_conclude(parts, RunCache(output), request), output, as_json)
         check_finished(failed)
     if document_to is not None:
         publish(output, document_to, beside, again)
 
 
-def _tell_plan(parts: Sequence[Part], cache: RunPool) -> None:
+def _tell_plan(parts: Sequence[Part], cache: RunCache) -> None:
     """Shows per experiment how many runs it needs, and how many no earlier one has brought."""
     rows, seen = [], set(cache.folders)
     for name in dict.fromkeys(part.experiment.id for part in parts):
@@ -179,17 +172,19 @@ def _tell_plan(parts: Sequence[Part], cache: RunPool) -> None:
 
 
 def _run(
-    parts: Sequence[Part], output: Path, merge: Sequence[Path], grid: GridOptions
+    parts: Sequence[Part], output: Path, merge: Sequence[Path], resources: Resources
 ) -> list[str]:
     """Runs what is neither here nor in the folders to merge."""
     wanted = needed_runs(parts)
-    cache = RunPool(output)
-    cache.take(wanted, merge)
-    cells = make_cells([config for config in wanted if config.hash not in cache], output)
-    return run_cells(cells, grid) if cells else []
+    cache = RunCache(output)
+    missing = [config for config in wanted if config.hash not in cache]
+    merge_runs(output, merge, missing)
+    jobs = make_jobs(missing, output)
+    jobs = [job for job in jobs if not (job.path / "results.json").exists()]
+    return run_jobs(jobs, resources) if jobs else []
 
 
-def _conclude(parts: Sequence[Part], cache: RunPool, request: Request) -> list[Outcome]:
+def _conclude(parts: Sequence[Part], cache: RunCache, request: Request) -> list[Outcome]:
     """Judges every experiment."""
     outcomes: list[Outcome] = []
     for name in dict.fromkeys(part.experiment.id for part in parts):
@@ -220,7 +215,7 @@ def _published(folder: Path, names: Sequence[str]) -> list[Outcome]:
     return outcomes
 
 
-def _planes(parts: Sequence[Part], cache: RunPool) -> tuple[list[dict[str, Any]], str]:
+def _planes(parts: Sequence[Part], cache: RunCache) -> tuple[list[dict[str, Any]], str]:
     """Lays out the first task of the first runs that still have their checkpoints."""
     for part in parts:
         for seed in sorted({seed for _, seed in part.configs}):

@@ -5,32 +5,30 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from evergraph.config import RunConfig, Variant, check_shared, parse_settings
 from evergraph.errors import InputError
-from evergraph.files import make_folder, write_atomic
 from evergraph.lab.cli import options
-from evergraph.lab.cli.engines import GridOptions, check_counts, check_finished, check_output
-from evergraph.lab.cli.grids import parse_methods
+from evergraph.lab.cli.grids import check_counts, check_finished, check_output, parse_methods
 from evergraph.lab.cli.progress import GridProgress, make_console
+from evergraph.lab.engines import Resources
 from evergraph.lab.grid import run_grid
-from evergraph.lab.jobs import Cell, make_cells
-from evergraph.lab.tables import tuning_sheet
+from evergraph.lab.jobs import Job, make_jobs
+from evergraph.lab.tables import METRICS, Sheet, number
 from evergraph.lab.trials import (
     TrialRow,
-    best_settings,
+    best_row,
+    by_search,
     join_rows,
     read_rows,
-    write_rows,
+    write_log,
 )
 from evergraph.lab.tuning import Search, run_searches
-from evergraph.nn.device import pick_device
 
 
 def tune(
@@ -57,22 +55,26 @@ def tune(
     """Search methods' declared grids on validation nodes; a killed search continues."""
     check_output(output)
     check_counts(trials=trials, seeds=seeds)
-    grid = GridOptions(jobs, device, data_root, engine, address, gpus)
+    resources = Resources(jobs, device, data_root, engine, address, gpus)
     if finalists < 0:
         raise InputError(f"Expected '--finalists' of at least 0 (got {finalists}); raise it.")
     shared = parse_settings(sets or [])
     variants = parse_methods(method or ["dslr"])
     check_shared(shared, [variant.name for variant in variants])
-    pick_device(device)
     searches = [
         Search(Variant.parse_dataset(graph), variant, shared, recipe=recipe)
         for graph in dataset or ["cora"]
         for variant in variants
     ]
-    log = TrialLog(output, searches)
+    log = output / "trials.csv"
+    old = read_rows(log) if log.exists() else []
+
+    def rows() -> list[TrialRow]:
+        return [row for search in searches for row in search.rows()]
+
     num_runs = sum(search.num_runs(trials, seeds, finalists) for search in searches)
     progress = GridProgress(make_console(stderr=True), num_runs)
-    runner = Runner(output, grid, progress)
+    runner = Runner(output, resources, progress)
     with progress.running():
         run_searches(
             searches,
@@ -80,80 +82,55 @@ def tune(
             seeds=seeds,
             finalists=finalists,
             measure=runner,
-            after_round=log.write,
+            after_round=lambda: write_log(output, join_rows(old, rows())),
         )
-    rows = log.rows()
     if as_json:
-        print(json.dumps([asdict(row) for row in rows], indent=2))
+        print(json.dumps([asdict(row) for row in rows()], indent=2))
     else:
         console = make_console()
-        console.print(tuning_sheet(rows).rich())
-        console.print(f"{log.path} · {log.best}", markup=False)
+        console.print(tuning_sheet(rows()).rich())
+        console.print(f"{log} · {output / 'best.yaml'}", markup=False)
     check_finished(runner.failed)
 
 
-@dataclass
 class Runner:
-    """Runs the configurations of a round in workers, and remembers which failed.
+    """Runs the configurations of a round, and remembers which failed.
 
     What took longest in the last round goes first, so that no worker is left alone with it.
     """
 
-    output: Path
-    grid: GridOptions
-    progress: GridProgress
-    failed: list[str] = field(default_factory=list)
-    seconds: dict[tuple[str, str], float] = field(default_factory=dict)  # by dataset and method
+    def __init__(self, output: Path, resources: Resources, progress: GridProgress) -> None:
+        self.output, self.resources, self.progress = output, resources, progress
+        self.failed: list[str] = []
+        self.seconds: dict[tuple[str, str], float] = {}  # by dataset and method
 
     def __call__(self, configs: Sequence[RunConfig]) -> list[dict[str, Any] | None]:
         """Returns results in the order of the configurations, None for failures."""
-        cells = make_cells(configs, self.output)
-        results: dict[Path, dict[str, Any] | None] = {}
+        jobs = make_jobs(configs, self.output)
+        found: dict[Path, dict[str, Any] | None] = {}
 
-        def note(cell: Cell, found: dict[str, Any] | None, reason: str | None) -> None:
-            results[cell.path] = found
-            if found is not None:
-                self.seconds[_kind(cell)] = found["seconds"]["total"]
-            self.progress.cell(cell, found, reason)
+        def note(job: Job, results: dict[str, Any] | None, text: str | None) -> None:
+            found[job.path] = results
+            if results is not None:
+                self.seconds[_kind(job)] = results["seconds"]["total"]
+            self.progress.done(job, results, text)
 
-        engine, jobs = self.grid.make()
-        self.failed += run_grid(
-            sorted(cells, key=lambda cell: -self.seconds.get(_kind(cell), math.inf)),
-            jobs=jobs,
-            device=self.grid.device,
-            data_root=self.grid.data_root,
-            on_message=self.progress.message,
-            on_cell=note,
-            engine=engine,
-        )
-        return [results[cell.path] for cell in cells]
+        slowest_first = sorted(jobs, key=lambda job: -self.seconds.get(_kind(job), math.inf))
+        self.failed += run_grid(slowest_first, self.resources, self.progress.message, note)
+        return [found[job.path] for job in jobs]
 
 
-def _kind(cell: Cell) -> tuple[str, str]:
-    return cell.config.dataset_name, cell.config.method
+def _kind(job: Job) -> tuple[str, str]:
+    return job.config.dataset_name, job.config.method
 
 
-class TrialLog:
-    """The files of a search: ``trials.csv`` and ``best.yaml``, whole after every round.
-
-    Rows of other methods and datasets that are there already stay.
-    """
-
-    def __init__(self, output: Path, searches: Sequence[Search]) -> None:
-        self.output = output
-        self.searches = searches
-        self.path = output / "trials.csv"
-        self.best = output / "best.yaml"
-        self.old = read_rows(self.path) if self.path.exists() else []
-
-    def rows(self) -> list[TrialRow]:
-        """Returns what the searches have tried so far."""
-        return [row for search in self.searches for row in search.rows()]
-
-    def write(self) -> None:
-        """Writes both files."""
-        joined = join_rows(self.old, self.rows())
-        make_folder(self.output)
-        write_atomic(self.path, write_rows(joined))
-        best = yaml.safe_dump(best_settings(joined), sort_keys=False, allow_unicode=True)
-        write_atomic(self.best, best.encode())
+def tuning_sheet(rows: Sequence[TrialRow]) -> Sheet:
+    """Shows the best trial of every search beside the one it started from."""
+    shown = []
+    for (dataset, method), group in by_search(rows).items():
+        best, start = best_row(group), number(group[0].pm)
+        scores = [number(None if best is None else getattr(best, key)) for key in METRICS]
+        settings = "" if best is None else best.settings
+        shown.append([f"{dataset} · {method}", str(len(group)), start, *scores, settings])
+    columns = ["dataset · method", "trials", "start PM", *METRICS.values(), "settings"]
+    return Sheet("Best settings, validation nodes, %", columns, shown, prose=("settings",))

@@ -23,8 +23,7 @@ from evergraph.lab.paper.metrics import (
 from evergraph.lab.paper.numbers import claims
 from evergraph.lab.paper.projection import project
 from evergraph.lab.report.collect import Collection, Dataset, Group, Run
-from evergraph.lab.report.statistics import difference_to_claim, estimate
-from evergraph.lab.summary import quantile
+from evergraph.lab.summary import difference_to_claim, estimate, quantile
 
 METRIC_KEYS = ("pm", "fm", "current")
 #: Numbers about the buffer and the nodes around it, averaged over seeds: metric and view.

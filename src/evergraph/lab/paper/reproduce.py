@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from evergraph.config import Presets, RunConfig, Variant, resolve, settable_keys
+from evergraph.lab.grid import RunCache
 from evergraph.lab.paper.experiment import Experiment, Facts, Row, Table, Values
-from evergraph.lab.run_cache import RunPool
 from evergraph.stream import TaskStream, protocol_for
 from evergraph.stream.datasets import load_graph
 
@@ -136,7 +136,7 @@ def find_facts(dataset: str, data_root: Path | None) -> Facts:
     )
 
 
-def measure(part: Part, cache: RunPool, request: Request) -> Table:
+def measure(part: Part, cache: RunCache, request: Request) -> Table:
     """Reads the part's metrics from its finished runs; what is not there stays empty."""
     values: dict[tuple[str, str], Values] = {}
     metrics = part.experiment.metrics
@@ -163,7 +163,7 @@ def measure(part: Part, cache: RunPool, request: Request) -> Table:
     return Table(part.facts, part.rows, values, better, [note] if note is not None else [])
 
 
-def _why_no_times(part: Part, cache: RunPool, request: Request) -> str | None:
+def _why_no_times(part: Part, cache: RunCache, request: Request) -> str | None:
     """Says why times say nothing, None where they do."""
     if not request.times:
         return f"Times on {part.facts.dataset} are left out: --no-times."
@@ -174,7 +174,7 @@ def _why_no_times(part: Part, cache: RunPool, request: Request) -> str | None:
     return f"Rows on {where}: their times cannot be compared and are left out."
 
 
-def missing_rows(part: Part, cache: RunPool) -> Sequence[str]:
+def missing_rows(part: Part, cache: RunCache) -> Sequence[str]:
     """Lists the rows of which not every run is finished."""
     lost = {name for (name, _), config in part.configs.items() if config.hash not in cache}
     return [row.name for row in part.rows if row.name in lost]

@@ -12,7 +12,7 @@ from evergraph.files import make_folder
 from evergraph.lab.jobs import slug
 from evergraph.lab.paper.experiment import Figure
 from evergraph.lab.report.figures import FORMATS, check_matplotlib, write_figure
-from evergraph.lab.report.statistics import estimate
+from evergraph.lab.summary import estimate
 
 #: Variants whose embedding is drawn.
 MAX_EMBEDDINGS = 6

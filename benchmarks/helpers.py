@@ -1,8 +1,16 @@
-"""The two sides of every step benchmark: Evergraph and PyTorch Geometric's `GATConv`."""
+"""What the benchmarks share: graphs, training steps of Evergraph and of PyG, and their timing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+import math
+import multiprocessing
+import resource
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +33,7 @@ SHAPES: dict[str, tuple[int, int, int, int]] = {
     "reddit": (232_965, 114_615_892, 602, 40),
     "toy": (200, 1_000, 16, 4),
 }
-SIDES = ("evergraph", "evergraph-plain", "pyg", "pyg-csr")
+THREADS = 2
 
 
 def make_stream(size: str) -> TaskStream:
@@ -47,11 +55,14 @@ def make_stream(size: str) -> TaskStream:
     return TaskStream(graph, Protocol(classes_per_task=classes))
 
 
-def make_step(side: str, stream: TaskStream, device: str = "cpu") -> Step:
-    """A training step of the paper's network: forward, backward, Adam."""
-    if side.startswith("evergraph"):
-        return _evergraph(stream, "plain" if side.endswith("plain") else "auto", device)
-    return _pyg(stream, side == "pyg-csr", device)
+def make_step(name: str, stream: TaskStream, device: str = "cpu") -> Step:
+    """A training step of the paper's network: forward, backward, Adam.
+
+    ``evergraph``, ``evergraph-plain`` (no compiled attention), ``pyg`` or ``pyg-csr``.
+    """
+    if name.startswith("evergraph"):
+        return _evergraph(stream, "plain" if name.endswith("plain") else "auto", device)
+    return _pyg(stream, name == "pyg-csr", device)
 
 
 def _evergraph(stream: TaskStream, attention: str, device: str) -> Step:
@@ -111,3 +122,64 @@ def _pyg(stream: TaskStream, csr: bool, device: str) -> Step:
         optimizer.step()
 
     return step
+
+
+def compare_steps(
+    size: str, names: tuple[str, ...], turn: int = 10, turns: int = 3
+) -> dict[str, dict[str, float]]:
+    """Lets implementations step in turns, each in a process of its own.
+
+    The first turn warms up. A turn is several steps: threads that were put to sleep after every
+    single step would be what is measured. Peak memory is a process's maximum RSS less its RSS
+    before the first step.
+
+    Returns:
+        Median milliseconds and peak memory by name.
+    """
+    context = multiprocessing.get_context("spawn")
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    pipes = {}
+    for name in names:
+        pipes[name], theirs = context.Pipe()
+        context.Process(target=_take_steps, args=(theirs, name, size), daemon=True).start()
+        theirs.close()  # so that a process that dies is noticed
+        pipes[name].recv()
+    for number in range(1 + turns):
+        for name, pipe in pipes.items():
+            pipe.send(turn)
+            taken = pipe.recv()
+            seconds[name] += taken if number else []
+    found = {}
+    for name, pipe in pipes.items():
+        pipe.send(0)
+        found[name] = {"ms": 1e3 * statistics.median(seconds[name]), "peak_mb": pipe.recv() / 1e6}
+    return found
+
+
+def _take_steps(pipe: Connection, name: str, size: str) -> None:
+    """Takes as many steps as it is told and answers with their seconds; 0 ends with its memory."""
+    torch.set_num_threads(THREADS)
+    torch.set_flush_denormal(True)
+    make_step(name, make_stream("toy"))()  # imports and compiles whatever a first step needs
+    step = make_step(name, make_stream(size))
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    before = pages * resource.getpagesize()
+    pipe.send("ready")
+    while count := pipe.recv():
+        seconds = []
+        for _ in range(count):
+            begin = time.perf_counter()
+            step()
+            seconds.append(time.perf_counter() - begin)
+        pipe.send(seconds)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    pipe.send(max(peak - before, 0))
+
+
+def fit_exponent(values: Mapping[float, float]) -> float | None:
+    """Fits the slope of log value over log size; None for one size or a value that is 0."""
+    if len(values) < 2 or min(values.values()) <= 0:
+        return None
+    x, y = map(math.log, values), map(math.log, values.values())
+    return round(statistics.linear_regression(list(x), list(y)).slope, 3)

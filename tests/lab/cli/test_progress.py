@@ -1,0 +1,70 @@
+"""Progress of a grid: what is done, and a time left that counts only work of this command."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from evergraph.config import Variant, resolve
+from evergraph.lab.cli.progress import GridProgress
+from evergraph.lab.engines import Message
+from evergraph.lab.jobs import Job, make_jobs
+
+RESULTS = {"pm": 81.234}
+
+
+def jobs(count: int) -> list[Job]:
+    dataset, method = Variant.parse("cora"), Variant.parse("finetune")
+    return make_jobs([resolve(dataset, method, seed) for seed in range(count)], Path("out"))
+
+
+class Clock:
+    """A terminal with a clock that is set by hand."""
+
+    def __init__(self, num_jobs: int) -> None:
+        self.now = 0.0
+        console = Console(file=io.StringIO(), force_terminal=True, width=200)
+        self.progress = GridProgress(console, num_jobs)
+        self.progress.bar.get_time = lambda: self.now
+        for task in self.progress.bar.tasks:
+            task._get_time = lambda: self.now
+            task.start_time = 0.0
+
+    def left(self) -> str:
+        """Reads the time left off the bar of the grid."""
+        task = self.progress.bar.tasks[0]
+        column = self.progress.bar.columns[4]
+        return str(column.render(task))
+
+
+def test_time_left_counts_finished_jobs_and_parts_but_nothing_from_before():
+    first, second, third, fourth = jobs(4)
+    clock = Clock(4)
+    clock.progress.done(first, RESULTS, "finished before")
+    assert clock.left() == "-:--:--"
+    clock.now = 60.0
+    clock.progress.message(Message(7, second.name, 0.5, "task 1/2"))
+    assert clock.left() == "0:05:00"  # half a job a minute, two and a half are left
+    clock.progress.done(second, RESULTS, None)
+    assert clock.left() == "0:02:00"
+    clock.progress.done(third, None, "ValueError: no")
+    clock.progress.done(fourth, RESULTS, None)
+    clock.progress.message(Message(7, fourth.name, 1.0, "late"))
+    assert clock.left() == "0:00:00"
+
+
+def test_pipe_gets_a_line_per_job(capsys: pytest.CaptureFixture[str]):
+    first, second, third = jobs(3)
+    progress = GridProgress(Console(width=200), 3)
+    with progress.running():
+        progress.done(first, RESULTS, "finished before")
+        progress.done(second, RESULTS, None)
+        progress.done(third, None, "ValueError: [red]")
+    assert capsys.readouterr().out.splitlines() == [
+        "[1/3] cora · finetune · seed 0: PM 81.23, finished before",
+        "[2/3] cora · finetune · seed 1: PM 81.23",
+        "[3/3] cora · finetune · seed 2: failed: ValueError: [red]",
+    ]
