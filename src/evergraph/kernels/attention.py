@@ -154,5 +154,5 @@ def _forward(
         graph.pattern, wx, *vectors, SLOPE, graph.own
     )
     if activation is not None:
-        out = activation.apply(out, in_place=True)
+        out = activation.drop(out, rectify=True, in_place=True)
     return out, positive, share, scores

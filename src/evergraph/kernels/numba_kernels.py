@@ -208,11 +208,7 @@ def _random_bytes(seed: Number, share: int) -> Array:
 
 @njit(parallel=True, fastmath=FAST, cache=True)
 def drop(seed: Number, dropped: int, rows: Array, scale: Number, rectify: bool) -> None:
-    """Drops entries in place.
-
-    A second array for the result might be the same one: the loop would then run entry by
-    entry, 20 times slower.
-    """
+    """Drops entries in place; given one array twice, a loop runs 20 times slower."""
     zero = scale - scale
     for share in prange((rows.size + SHARE - 1) // SHARE):
         begin = share * SHARE

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal
 
 import torch
@@ -45,6 +46,24 @@ def call(function: Any, *arguments: Any) -> Tensor:
     return out
 
 
+class _Linear(torch.autograd.Function):
+    """Applies a linear map, given with its adjoint: each is the gradient of the other."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        rows: Tensor,
+        function: Callable[[Tensor], Tensor],
+        adjoint: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        ctx.function, ctx.adjoint = function, adjoint
+        return function(rows)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return call(_Linear, grads[0], ctx.adjoint, ctx.function), None, None
+
+
 @dataclass(frozen=True)
 class Ends:
     """One end of every edge, with the order that groups edges by that end."""
@@ -75,19 +94,6 @@ class Ends:
         return cls(adjacency.src, adjacency.by_source, adjacency.source_indptr, chunks)
 
 
-class _Spread(torch.autograd.Function):
-    """Copies node rows to edges; its gradient collects edge rows at nodes."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, ends: Ends) -> Tensor:
-        ctx.ends = ends
-        return rows.index_select(0, ends.node)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return collect(grads[0], ctx.ends), None
-
-
 def grouped(rows: Tensor, ends: Ends, reduce: Literal["sum", "max"]) -> Tensor:
     """Reduces edge rows at their ends group by group, in a fixed order, hubs in two rounds.
 
@@ -102,31 +108,26 @@ def grouped(rows: Tensor, ends: Ends, reduce: Literal["sum", "max"]) -> Tensor:
     return rows
 
 
-class _Collect(torch.autograd.Function):
-    """Sums edge rows at nodes; its gradient spreads node rows to edges."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, ends: Ends) -> Tensor:
-        ctx.ends = ends
-        if rows.is_cuda:
-            # index_add_ would use atomics there, in an order that changes from run to run.
-            return grouped(rows, ends, "sum")
-        out = rows.new_zeros(ends.indptr.numel() - 1, *rows.shape[1:])
-        return out.index_add_(0, ends.node, rows)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return spread(grads[0], ctx.ends), None
-
-
 def spread(rows: Tensor, ends: Ends) -> Tensor:
     """Gives each edge the row of its end: ``[n, ...]`` → ``[E, ...]``."""
-    return call(_Spread, rows, ends)
+    return call(_Linear, rows, partial(_to_edges, ends), partial(_to_nodes, ends))
 
 
 def collect(rows: Tensor, ends: Ends) -> Tensor:
     """Sums edge rows at their ends: ``[E, ...]`` → ``[n, ...]``."""
-    return call(_Collect, rows, ends)
+    return call(_Linear, rows, partial(_to_nodes, ends), partial(_to_edges, ends))
+
+
+def _to_edges(ends: Ends, rows: Tensor) -> Tensor:
+    return rows.index_select(0, ends.node)
+
+
+def _to_nodes(ends: Ends, rows: Tensor) -> Tensor:
+    if rows.is_cuda:
+        # index_add_ would use atomics there, in an order that changes from run to run.
+        return grouped(rows, ends, "sum")
+    out = rows.new_zeros(ends.indptr.numel() - 1, *rows.shape[1:])
+    return out.index_add_(0, ends.node, rows)
 
 
 def edge_softmax(scores: Tensor, ends: Ends) -> Tensor:
@@ -163,7 +164,7 @@ def dense_dropout(rows: Tensor, p: float, generator: torch.Generator | None) -> 
         return rows
     mask = Activation.draw(p, generator, rows.device)
     if mask is not None:
-        return call(_Drop, rows, mask)
+        return call(_Linear, rows, mask.drop, mask.drop)
     shares = torch.rand(rows.shape, generator=generator, device=rows.device)
     return rows * (shares >= _dropped(p) / 256).to(rows.dtype) * (256 / (256 - _dropped(p)))
 
@@ -199,11 +200,10 @@ class Activation:
         """What is kept is multiplied by this."""
         return 256 / (256 - self.dropped)
 
-    def apply(self, rows: Tensor, *, rectify: bool = True, in_place: bool = False) -> Tensor:
-        """Activates rows; without ``rectify`` it only drops."""
-        out: Tensor = kernels(rows.device).drop(
-            rows, self.seed, self.dropped, rectify=rectify, in_place=in_place
-        )
+    def drop(self, rows: Tensor, *, rectify: bool = False, in_place: bool = False) -> Tensor:
+        """Drops entries, after a ReLU if ``rectify``."""
+        drop = kernels(rows.device).drop
+        out: Tensor = drop(rows, self.seed, self.dropped, rectify=rectify, in_place=in_place)
         return out
 
     def backward(self, grad: Tensor, out: Tensor) -> Tensor:
@@ -216,25 +216,12 @@ def _dropped(p: float) -> int:
     return min(round(256 * p), 255)
 
 
-class _Drop(torch.autograd.Function):
-    """Dropout by a seed; linear, so that its gradient is itself."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, mask: Activation) -> Tensor:
-        ctx.mask = mask
-        return mask.apply(rows, rectify=False)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return call(_Drop, grads[0], ctx.mask), None
-
-
 class _ReluDrop(torch.autograd.Function):
     """ReLU and dropout in one pass; the output tells what was kept."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, activation: Activation) -> Tensor:
-        out = activation.apply(rows)
+        out = activation.drop(rows, rectify=True)
         ctx.save_for_backward(out)
         ctx.activation = activation
         return out
@@ -255,6 +242,7 @@ class SparseMatrix:
 
     def times(self, dense: Tensor) -> Tensor:
         """Multiplies from the left, in a fixed order of summation."""
+        dense = dense.contiguous()
         if self.values.numel() == 0:
             return dense.new_zeros(self.pattern.num_rows, dense.shape[1])
         if dense.is_cuda:
@@ -276,23 +264,9 @@ def _transpose(features: SparseRows) -> SparseMatrix:
     return SparseMatrix(pattern, features.values.index_select(0, order))
 
 
-class _SparseProduct(torch.autograd.Function):
-    """Multiplies a constant sparse matrix, given with its transpose, by a dense one."""
-
-    @staticmethod
-    def forward(ctx: Any, dense: Tensor, matrix: SparseMatrix, transpose: SparseMatrix) -> Tensor:
-        ctx.matrix, ctx.transpose = matrix, transpose
-        return matrix.times(dense)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        product = call(_SparseProduct, grads[0].contiguous(), ctx.transpose, ctx.matrix)
-        return product, None, None
-
-
 def multiply(matrix: SparseMatrix, transpose: SparseMatrix, dense: Tensor) -> Tensor:
     """Multiplies a sparse matrix of constants by ``dense``, differentiable any number of times."""
-    return call(_SparseProduct, dense.contiguous(), matrix, transpose)
+    return call(_Linear, dense, matrix.times, transpose.times)
 
 
 def project(features: Features, weight: Tensor) -> Tensor:
@@ -309,4 +283,4 @@ def weight_gradient(features: Features, grad: Tensor) -> Tensor:
     """Returns the gradient of :func:`project` by its weight, ``[d, k]``."""
     if isinstance(features, Tensor):
         return features.t() @ grad
-    return _transpose(features).times(grad.contiguous())
+    return _transpose(features).times(grad)
