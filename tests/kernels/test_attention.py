@@ -12,23 +12,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
-from evergraph.kernels import attention, has_kernels
+from evergraph.kernels import attention, cpu, has_kernels
 from evergraph.kernels.attention import SLOPE, LayerWeights, attend, attend_plain
-from evergraph.kernels.ops import Activation, activate_plain
+from evergraph.kernels.ops import Activation, relu_dropout
 from evergraph.stream import Adjacency
 from evergraph.stream import adjacency as pattern
-from support import adjacency, run_compiler
+from support import adjacency, seeded
 
 CUDA = torch.cuda.is_available()
 
 
 def randn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+    return torch.randn(*shape, generator=seeded(seed), dtype=dtype)
 
 
 def random_pairs(n: int, count: int, seed: int = 0) -> list[tuple[int, int]]:
-    generator = torch.Generator().manual_seed(seed)
-    return [tuple(pair) for pair in torch.randint(n, (count, 2), generator=generator).tolist()]
+    return [tuple(pair) for pair in torch.randint(n, (count, 2), generator=seeded(seed)).tolist()]
 
 
 GRAPHS = {
@@ -80,30 +79,22 @@ def by_definition(graph, weight, values):
 def by_kernels(kernels, graph, weight, values):
     """The same by a module of compiled passes."""
     wx, att_src, att_dst, bias = values
-    out, positive, share, saved = kernels.forward(graph.pattern, *values, SLOPE)
-    delta, grad_target, grad_bias = kernels.backward_targets(
+    out, positive, share, saved = kernels.attend_forward(graph.pattern, *values, SLOPE)
+    delta, grad_target, grad_bias = kernels.attend_backward_targets(
         graph.pattern, weight, (out, 1.0), (positive, share), bias, SLOPE
     )
-    gradients = kernels.backward_sources(
+    gradients = kernels.attend_backward_sources(
         graph.transpose, weight, (wx, att_src, att_dst), (*saved, delta, grad_target), SLOPE
     )
     return [out, *gradients, grad_bias]
 
 
 @pytest.fixture(scope="module")
-def numba_attend():
-    pytest.importorskip("numba", reason="needs numba")
-    from evergraph.kernels import numba_attend
-
-    return numba_attend
-
-
-@pytest.fixture(scope="module")
-def triton_attend():
+def cuda():
     pytest.importorskip("triton", reason="needs Triton")
-    from evergraph.kernels import triton_attend
+    from evergraph.kernels import cuda
 
-    return triton_attend
+    return cuda
 
 
 def test_attention_by_hand():
@@ -116,20 +107,20 @@ def test_attention_by_hand():
 
 @pytest.mark.parametrize("loops", [False, True])
 @pytest.mark.parametrize("kind", GRAPHS)
-def test_numba_equals_plain_in_double_precision(numba_attend, kind, loops):
+def test_numba_equals_plain_in_double_precision(kind, loops):
     graph = GRAPHS[kind].with_self_loops if loops else GRAPHS[kind]
     weight = randn(graph.num_nodes, 2, 3, seed=9)
-    found = by_kernels(numba_attend, graph, weight, inputs(graph))
+    found = by_kernels(cpu, graph, weight, inputs(graph))
     for ours, theirs in zip(found, by_definition(graph, weight, inputs(graph)), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
 @given(graphs, st.integers(0, 99))
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_numba_equals_plain_on_any_graph(numba_attend, graph, seed):
+def test_numba_equals_plain_on_any_graph(graph, seed):
     weight = randn(graph.num_nodes, 2, 3, seed=seed + 9)
     values = inputs(graph, seed=seed)
-    found = by_kernels(numba_attend, graph, weight, values)
+    found = by_kernels(cpu, graph, weight, values)
     for ours, theirs in zip(found, by_definition(graph, weight, values), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
@@ -137,25 +128,25 @@ def test_numba_equals_plain_on_any_graph(numba_attend, graph, seed):
 @pytest.mark.parametrize("channels", [4, 6])
 @pytest.mark.parametrize("loops", [False, True])
 @pytest.mark.parametrize("kind", GRAPHS)
-def test_triton_equals_plain(triton_attend, kind, loops, channels):
+def test_triton_equals_plain(cuda, kind, loops, channels):
     graph = GRAPHS[kind].with_self_loops if loops else GRAPHS[kind]
     device = "cuda" if CUDA else "cpu"
     values = tuple(value.to(device) for value in inputs(graph, channels, dtype=torch.float32))
     weight = randn(graph.num_nodes, 2, channels, seed=9, dtype=torch.float32).to(device)
     expected = by_definition(graph, weight.double().cpu(), [v.double().cpu() for v in values])
-    found = by_kernels(triton_attend, graph.to(device), weight, values)
+    found = by_kernels(cuda, graph.to(device), weight, values)
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours.double().cpu(), theirs, rtol=5e-5, atol=5e-5)
 
 
-def test_triton_accumulates_bfloat16_rows_in_single_precision(triton_attend):
+def test_triton_accumulates_bfloat16_rows_in_single_precision(cuda):
     graph = GRAPHS["hub"].with_self_loops
     device = "cuda" if CUDA else "cpu"
     wx, *others = (value.to(device) for value in inputs(graph, 4, dtype=torch.float32))
     weight = randn(graph.num_nodes, 2, 4, seed=9, dtype=torch.float32).to(device).bfloat16()
     values = wx.bfloat16(), *others
     expected = by_definition(graph, weight.double().cpu(), [v.double().cpu() for v in values])
-    found = by_kernels(triton_attend, graph.to(device), weight, values)
+    found = by_kernels(cuda, graph.to(device), weight, values)
     assert [tensor.dtype for tensor in found[:2]] == [torch.bfloat16] * 2
     for ours, theirs in zip(found, expected, strict=True):
         # Outputs are rounded to 8 bits, and so are those that delta is computed from.
@@ -188,10 +179,10 @@ def test_attend_derivatives(monkeypatch, kept_bytes):
 
 def test_attend_with_activation_equals_plain_then_activation():
     values = layer_values(torch.float32)
-    activation = Activation.draw(0.4, torch.Generator().manual_seed(1), torch.device("cpu"))
+    activation = Activation.draw(0.4, seeded(1), torch.device("cpu"))
     fused = attend(values[0], LayerWeights(*values[1:]), PATH, activation)
     shown, _ = attend_plain(values[0], LayerWeights(*values[1:]), PATH)
-    expected = activate_plain(shown, activation)
+    expected = relu_dropout(shown, 0.4, seeded(1), fused=False)
     assert (expected == 0).any()
     assert (expected > 0).any()
     torch.testing.assert_close(fused, expected)
@@ -218,18 +209,18 @@ def test_attend_raises_when_asked_for_a_second_derivative(power):
         second()
 
 
-def test_scores_far_apart_do_not_overflow(numba_attend):
+def test_scores_far_apart_do_not_overflow():
     graph = GRAPHS["random"].with_self_loops
     wx, att_src, att_dst, bias = inputs(graph)
     values = (wx, 1e4 * att_src, 1e4 * att_dst, bias)
     weight = torch.ones_like(wx)
-    found = by_kernels(numba_attend, graph, weight, values)
+    found = by_kernels(cpu, graph, weight, values)
     for ours, theirs in zip(found, by_definition(graph, weight, values), strict=True):
         assert torch.isfinite(ours).all()
         torch.testing.assert_close(ours, theirs)
 
 
-def test_threads_do_not_change_the_bits(numba_attend):
+def test_threads_do_not_change_the_bits():
     graph = GRAPHS["hub"].with_self_loops
     weight = randn(graph.num_nodes, 2, 3, seed=9)
     threads = torch.get_num_threads()
@@ -237,7 +228,7 @@ def test_threads_do_not_change_the_bits(numba_attend):
     try:
         for count in (1, 2):
             torch.set_num_threads(count)
-            found.append(by_kernels(numba_attend, graph, weight, inputs(graph)))
+            found.append(by_kernels(cpu, graph, weight, inputs(graph)))
     finally:
         torch.set_num_threads(threads)
     assert all(map(torch.equal, *found))
@@ -278,42 +269,3 @@ def test_two_callers_at_once_wait_for_each_other():
 def test_where_there_are_kernels():
     assert has_kernels(torch.device("cpu"))
     assert not has_kernels(torch.device("meta"))
-
-
-COMPILE = """
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-from evergraph.kernels import triton_dropout, triton_kernels, triton_pairs
-
-INTEGERS = {"first", "last", "owner", "slot", "hubs", "parts", "seed"}
-NUMBERS = {"slope": "fp32", "undo": "fp32", "scale": "fp32", "margin": "fp32", "num_rows": "i32",
-           "size": "i32", "dropped": "i32", "columns": "*i32"}
-SIZES = {"heads": 4, "channels": 64, "block_channels": 64, "block_edges": 8, "block_rows": 16,
-         "width": 256, "block_width": 256, "positive": True, "rectify": True}
-KERNELS = [triton_kernels.forward, triton_kernels.join_forward, triton_kernels.backward_targets,
-           triton_kernels.backward_sources, triton_kernels.join_backward, triton_pairs.terms,
-           triton_dropout.hashed_drop, triton_dropout.masked_scale]
-for kernel in KERNELS:
-    # Attention's ``share`` and ``positive`` are arrays, dropout's and the pairs' are sizes.
-    own = dict(SIZES)
-    if kernel in KERNELS[:5]:
-        del own["positive"]
-    else:
-        own["share"] = 1024
-    def kind(name):
-        if name in own:
-            return "constexpr"
-        return NUMBERS.get(name, "*i64" if name in INTEGERS else "*fp32")
-    signature = {name: kind(name) for name in kernel.arg_names}
-    constants = {name: size for name, size in own.items() if name in signature}
-    source = ASTSource(kernel, signature=signature, constexprs=constants)
-    assert triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"]
-"""
-
-
-def test_kernels_compile_for_a_gpu_that_is_not_there(tmp_path):
-    # The interpreter accepts what the compiler refuses, so the compiler is asked as well.
-    pytest.importorskip("triton", reason="needs Triton")
-    answer = run_compiler(COMPILE, tmp_path)
-    assert answer.returncode == 0, answer.stderr

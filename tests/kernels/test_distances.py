@@ -13,7 +13,7 @@ from evergraph.kernels import distances
 from evergraph.kernels.distances import count_within, mean_pairwise_distance, neighbor_counts
 from evergraph.memory import coverage, coverage_diversity
 from evergraph.structure import nearest_nodes
-from support import run_compiler
+from support import seeded
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 #: Tiles are made small for the interpreter; a GPU gets as many of them as large as they are.
@@ -21,13 +21,12 @@ SCALE = 16 if torch.cuda.is_available() else 1
 
 
 def randn(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+    return torch.randn(*shape, generator=seeded(seed)).to(DEVICE)
 
 
 def grid(m: int, d: int, seed: int = 0) -> torch.Tensor:
     """Whole numbers, whose squared distances every order of adding gets exactly right."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(0, 4, (m, d), generator=generator).float().to(DEVICE)
+    return torch.randint(0, 4, (m, d), generator=seeded(seed)).float().to(DEVICE)
 
 
 def by_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -38,14 +37,14 @@ def by_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 def kernels(monkeypatch):
     """The Triton kernels, in small tiles so that a few rows make several."""
     pytest.importorskip("triton", reason="needs Triton")
-    from evergraph.kernels import triton_distances
+    from evergraph.kernels import cuda
 
     if DEVICE == "cpu":
-        monkeypatch.setattr(triton_distances, "LANES", 4)
-        monkeypatch.setattr(triton_distances, "EACH", 2)
-        monkeypatch.setattr(triton_distances, "SIDE", 8)
-        monkeypatch.setattr(triton_distances, "PROGRAMS", 6)
-    return triton_distances
+        monkeypatch.setattr(cuda, "LANES", 4)
+        monkeypatch.setattr(cuda, "EACH", 2)
+        monkeypatch.setattr(cuda, "SIDE", 8)
+        monkeypatch.setattr(cuda, "PROGRAMS", 6)
+    return cuda
 
 
 @pytest.fixture
@@ -122,43 +121,6 @@ def test_nearest_nodes_through_kernels():
     line = torch.tensor([[0.0], [1.0], [3.0], [7.0], [15.0]], device=DEVICE)
     nodes = torch.tensor([2, 0, 4], device=DEVICE)
     assert nearest_nodes(line, nodes, 3).tolist() == [[1, 0, 3], [1, 2, 3], [3, 2, 1]]
-
-
-COMPILE = """
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-from evergraph.kernels import triton_distances as kernels
-
-def compiled(kernel, out, **each):
-    sizes = {**each, "lanes": kernels.LANES, "unroll": kernels.UNROLL}
-    kinds = {"a": "*fp32", "b": "*fp32", "radius": "*fp32", "out": out}
-    signature = {
-        name: "constexpr" if name in sizes else kinds.get(name, "i32") for name in kernel.arg_names
-    }
-    source = ASTSource(kernel, signature=signature, constexprs=sizes)
-    options = {"num_warps": kernels.WARPS, "maxnreg": kernels.REGISTERS}
-    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"]
-
-each = kernels.EACH
-found = [
-    compiled(kernels.write, "*fp32", each_a=each, each_b=each),
-    compiled(kernels.write, "*fp32", each_a=1, each_b=each),
-    compiled(kernels.count, "*i32", each=each),
-    compiled(kernels.add, "*fp64", each=each),
-]
-for ptx in found:
-    # Roots are rounded correctly, and each pair is one difference and one fused step.
-    assert "sqrt.rn.f32" in ptx and "sqrt.approx" not in ptx
-    assert ptx.count("fma.rn.f32") == ptx.count("sub.f32") > 0, ptx
-"""
-
-
-def test_kernels_compile_for_a_gpu_that_is_not_there(tmp_path):
-    # The interpreter accepts what the compiler refuses, so the compiler is asked as well.
-    pytest.importorskip("triton", reason="needs Triton")
-    answer = run_compiler(COMPILE, tmp_path)
-    assert answer.returncode == 0, answer.stderr
 
 
 # Both searches

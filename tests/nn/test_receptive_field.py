@@ -93,7 +93,7 @@ def part_of(n: int) -> Adjacency:
 
 
 def test_triton_kernels_take_parts(monkeypatch):
-    triton_attend = pytest.importorskip("evergraph.kernels.triton_attend")
+    cuda = pytest.importorskip("evergraph.kernels.cuda")
     monkeypatch.setattr(pattern, "CHUNK", 8)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     graph = part_of(14).to(device)
@@ -105,15 +105,15 @@ def test_triton_kernels_take_parts(monkeypatch):
     weight = torch.randn(out.shape, generator=seeded(5)).to(device)
     expected = [out, *torch.autograd.grad((out * weight).sum(), leaves)]
     grad = weight.view(-1, 2, 4)
-    found, positive, share, saved = triton_attend.forward(
+    found, positive, share, saved = cuda.attend_forward(
         graph.pattern, wx, src, dst, bias, SLOPE, graph.own
     )
-    delta, grad_target, grad_bias = triton_attend.backward_targets(
+    delta, grad_target, grad_bias = cuda.attend_backward_targets(
         graph.pattern, grad, (found, 1.0), (positive, share), bias, SLOPE
     )
     at_sources = torch.zeros(14, 2, device=device)
     at_sources[graph.own] = grad_target
-    gradients = triton_attend.backward_sources(
+    gradients = cuda.attend_backward_sources(
         graph.transpose, grad, (wx, src, dst), (*saved, delta, at_sources), SLOPE
     )
     for wanted, given_ in zip(expected, [found.flatten(1), *gradients, grad_bias], strict=True):

@@ -9,14 +9,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from evergraph.kernels import kernels
 from evergraph.kernels.ops import (
     Activation,
     Ends,
     call,
     collect,
     edge_softmax,
-    input_gradient,
+    kernels,
     project,
     spread,
     weight_gradient,
@@ -70,15 +69,14 @@ def attend_plain(x: Features, weights: LayerWeights, graph: Adjacency) -> tuple[
 
     Differentiable any number of times; memory grows with ``E × H × C``.
     """
-    heads, channels = weights.bias.shape
-    wx = project(x, weights.weight).view(-1, heads, channels)
+    wx = _project(x, weights)
     sources, targets = Ends.sources(graph), Ends.targets(graph)
     from_source, at_target = ((wx * att).sum(dim=-1) for att in (weights.att_src, weights.att_dst))
     if graph.own is not None:
         at_target = at_target.index_select(0, graph.own)
     scores = spread(from_source, sources) + spread(at_target, targets)
     alpha = edge_softmax(functional.leaky_relu(scores, SLOPE), targets)
-    messages = spread(wx.flatten(1), sources).view(-1, heads, channels)
+    messages = spread(wx.flatten(1), sources).view(-1, *weights.bias.shape)
     summed = collect((messages * alpha[:, :, None]).flatten(1), targets)
     return summed + weights.bias.flatten(), alpha
 
@@ -98,13 +96,14 @@ class _Attend(torch.autograd.Function):
         graph: Adjacency,
         activation: Activation | None,
     ) -> Tensor:
-        layer = _Layer(x, (weight, att_src, att_dst, bias), graph, activation)
-        wx, out, ctx.positive, share, scores = layer.run()
+        weights = LayerWeights(weight, att_src, att_dst, bias)
+        wx = _project(x, weights)
+        out, ctx.positive, share, scores = _forward(wx, weights, graph, activation)
         ctx.save_for_backward(dense, weight, att_src, att_dst, bias, share, *scores)
         ctx.lean = wx.numel() * wx.element_size() > KEPT_BYTES
         ctx.wx = None if ctx.lean else wx
         ctx.shown = out.detach()
-        ctx.sparse = None if isinstance(x, Tensor) else x
+        ctx.sparse = x if dense is None else None
         ctx.graph, ctx.activation = graph, activation
         return out
 
@@ -112,55 +111,48 @@ class _Attend(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():  # only while the gradient itself is being recorded
             raise RuntimeError("attend cannot be differentiated twice: take the plain path")
-        dense, *weights, share, from_source, at_target, lse = ctx.saved_tensors
-        weight, att_src, att_dst, bias = weights
+        dense, weight, att_src, att_dst, bias, share, *scores = ctx.saved_tensors
+        weights = LayerWeights(weight, att_src, att_dst, bias)
         x = dense if ctx.sparse is None else ctx.sparse
-        layer = _Layer(x, (weight, att_src, att_dst, bias), ctx.graph, ctx.activation)
+        passes, graph = kernels(share.device), ctx.graph
         if ctx.shown is None:  # let go by an earlier backward pass
-            _, ctx.shown, ctx.positive, *_ = layer.run()
-        passes, graph = kernels("attend", share.device), ctx.graph
+            again = _forward(_project(x, weights), weights, graph, ctx.activation)
+            ctx.shown, ctx.positive, *_ = again
         grad, undo = grads[0], 1.0
         if ctx.activation is not None:
             grad, undo = ctx.activation.backward(grad, ctx.shown), 1 / ctx.activation.scale
-        delta, grad_target, grad_bias = passes.backward_targets(
+        delta, grad_target, grad_bias = passes.attend_backward_targets(
             graph.pattern, grad, (ctx.shown, undo), (ctx.positive, share), bias, SLOPE
         )
         if ctx.lean:
             ctx.shown = ctx.positive = None
-        wx = layer.project() if ctx.wx is None else ctx.wx
+        wx = _project(x, weights) if ctx.wx is None else ctx.wx
         if graph.own is not None:  # nodes are some of the sources
             elsewhere = grad_target.new_zeros(wx.shape[:2])
             grad_target = elsewhere.index_copy_(0, graph.own, grad_target)
-        saved = (from_source, at_target, lse, delta, grad_target)
-        grad_wx, grad_src, grad_dst = passes.backward_sources(
-            graph.transpose, grad, (wx, att_src, att_dst), saved, SLOPE
+        grad_wx, grad_src, grad_dst = passes.attend_backward_sources(
+            graph.transpose, grad, (wx, att_src, att_dst), (*scores, delta, grad_target), SLOPE
         )
         del wx, grad
         flat = grad_wx.flatten(1)
-        grad_x = input_gradient(flat, weight) if ctx.needs_input_grad[0] else None
+        grad_x = flat @ weight.t() if ctx.needs_input_grad[0] else None
         grad_weight = weight_gradient(x, flat)
         return grad_x, grad_weight, grad_src, grad_dst, grad_bias, None, None, None
 
 
-@dataclass(frozen=True)
-class _Layer:
-    """What determines a layer's output, so that it can be computed again."""
+def _project(x: Features, weights: LayerWeights) -> Tensor:
+    """Computes the rows that are attended to, ``[s, H, C]``."""
+    return project(x, weights.weight).view(-1, *weights.bias.shape)
 
-    x: Features
-    weights: tuple[Tensor, Tensor, Tensor, Tensor]
-    graph: Adjacency
-    activation: Activation | None
 
-    def project(self) -> Tensor:
-        weight, *_, bias = self.weights
-        return project(self.x, weight).view(-1, *bias.shape)
-
-    def run(self) -> tuple[Tensor, Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
-        """Returns projected rows, output, its part from scores above zero, share and scores."""
-        wx = self.project()
-        out, positive, share, scores = kernels("attend", wx.device).forward(
-            self.graph.pattern, wx, *self.weights[1:], SLOPE, self.graph.own
-        )
-        if self.activation is not None:
-            out = self.activation.apply_(out)
-        return wx, out, positive, share, scores
+def _forward(
+    wx: Tensor, weights: LayerWeights, graph: Adjacency, activation: Activation | None
+) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
+    """Returns the output, its part from scores above zero, their share, and the scores."""
+    vectors = (weights.att_src, weights.att_dst, weights.bias)
+    out, positive, share, scores = kernels(wx.device).attend_forward(
+        graph.pattern, wx, *vectors, SLOPE, graph.own
+    )
+    if activation is not None:
+        out = activation.drop(out, rectify=True, in_place=True)
+    return out, positive, share, scores

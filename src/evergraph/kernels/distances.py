@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evergraph.kernels import has_kernels, kernels
+from evergraph.kernels.ops import has_kernels, kernels
 
 #: Distances held at once; bounds memory at 64 MB whatever the number of rows.
 BLOCK_ENTRIES = 1 << 24
@@ -90,4 +90,4 @@ def _kernels(h: Tensor) -> Any | None:
     """Returns the module of CUDA kernels where it applies."""
     if not h.is_cuda or h.dtype != torch.float32 or not has_kernels(h.device):
         return None
-    return kernels("distances", h.device)
+    return kernels(h.device)

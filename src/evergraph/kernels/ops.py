@@ -1,21 +1,67 @@
-"""The few vectorised operations that every encoder is made of, in plain PyTorch.
+"""The few operations that every encoder is made of: over edges, dropout, sparse products.
 
 Each one gives the same bits on every call, on CPU and CUDA: sums over edges run in a fixed
-order and random masks come from an explicit generator. All can be differentiated twice.
+order and random masks come from an explicit generator. All can be differentiated twice, but
+for :func:`relu_dropout` when it is fused.
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from evergraph.kernels import has_kernels, kernels
 from evergraph.stream.adjacency import Adjacency, Pattern
 from evergraph.stream.graph import Features, SparseRows
+
+
+@cache
+def has_kernels(device: torch.device) -> bool:
+    """Tells whether there are compiled kernels; Triton comes with PyTorch for CUDA."""
+    if device.type == "cuda":
+        return importlib.util.find_spec("triton") is not None
+    return device.type == "cpu"
+
+
+@cache  # asking Python's import system at every call takes as long as a small kernel
+def kernels(device: torch.device) -> Any:
+    """Returns the module that calls the compiled kernels of a device.
+
+    Both modules have the same functions, but that ``times`` is the CPU's alone and distances
+    are CUDA's.
+    """
+    return importlib.import_module(f"evergraph.kernels.{device.type}")
+
+
+def call(function: Any, *arguments: Any) -> Tensor:
+    """Applies an autograd function; PyTorch leaves ``apply`` without types."""
+    out: Tensor = function.apply(*arguments)
+    return out
+
+
+class _Linear(torch.autograd.Function):
+    """Applies a linear map, given with its adjoint: each is the gradient of the other."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        rows: Tensor,
+        function: Callable[[Tensor], Tensor],
+        adjoint: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        ctx.function, ctx.adjoint = function, adjoint
+        return function(rows)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return call(_Linear, grads[0], ctx.adjoint, ctx.function), None, None
 
 
 @dataclass(frozen=True)
@@ -48,19 +94,6 @@ class Ends:
         return cls(adjacency.src, adjacency.by_source, adjacency.source_indptr, chunks)
 
 
-class _Spread(torch.autograd.Function):
-    """Copies node rows to edges; its gradient collects edge rows at nodes."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, ends: Ends) -> Tensor:
-        ctx.ends = ends
-        return rows.index_select(0, ends.node)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return collect(grads[0], ctx.ends), None
-
-
 def grouped(rows: Tensor, ends: Ends, reduce: Literal["sum", "max"]) -> Tensor:
     """Reduces edge rows at their ends group by group, in a fixed order, hubs in two rounds.
 
@@ -75,37 +108,26 @@ def grouped(rows: Tensor, ends: Ends, reduce: Literal["sum", "max"]) -> Tensor:
     return rows
 
 
-class _Collect(torch.autograd.Function):
-    """Sums edge rows at nodes; its gradient spreads node rows to edges."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, ends: Ends) -> Tensor:
-        ctx.ends = ends
-        if rows.is_cuda:
-            # index_add_ would use atomics there, in an order that changes from run to run.
-            return grouped(rows, ends, "sum")
-        out = rows.new_zeros(ends.indptr.numel() - 1, *rows.shape[1:])
-        return out.index_add_(0, ends.node, rows)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return spread(grads[0], ctx.ends), None
-
-
-def call(function: Any, *arguments: Any) -> Tensor:
-    """Applies an autograd function; PyTorch leaves ``apply`` without types."""
-    out: Tensor = function.apply(*arguments)
-    return out
-
-
 def spread(rows: Tensor, ends: Ends) -> Tensor:
     """Gives each edge the row of its end: ``[n, ...]`` → ``[E, ...]``."""
-    return call(_Spread, rows, ends)
+    return call(_Linear, rows, partial(_to_edges, ends), partial(_to_nodes, ends))
 
 
 def collect(rows: Tensor, ends: Ends) -> Tensor:
     """Sums edge rows at their ends: ``[E, ...]`` → ``[n, ...]``."""
-    return call(_Collect, rows, ends)
+    return call(_Linear, rows, partial(_to_nodes, ends), partial(_to_edges, ends))
+
+
+def _to_edges(ends: Ends, rows: Tensor) -> Tensor:
+    return rows.index_select(0, ends.node)
+
+
+def _to_nodes(ends: Ends, rows: Tensor) -> Tensor:
+    if rows.is_cuda:
+        # index_add_ would use atomics there, in an order that changes from run to run.
+        return grouped(rows, ends, "sum")
+    out = rows.new_zeros(ends.indptr.numel() - 1, *rows.shape[1:])
+    return out.index_add_(0, ends.node, rows)
 
 
 def edge_softmax(scores: Tensor, ends: Ends) -> Tensor:
@@ -126,19 +148,35 @@ def dropout(features: Features, p: float, generator: torch.Generator | None) -> 
     The mask spends one random byte per entry, so ``p`` is rounded to a multiple of 1/256
     and the rest is divided by exactly the probability of being kept.
     """
+    if isinstance(features, Tensor):
+        return dense_dropout(features, p, generator)
     if generator is None or p == 0:
         return features
-    if isinstance(features, SparseRows):
-        # Derived once here, then shared by every masked copy.
-        _ = features.pattern, features.transpose
-        # Entries that are zero stay zero, so only stored values need a mask.
-        return features.with_values(_drop(features.values, p, generator))
-    return _drop(features, p, generator)
+    # Derived once here, then shared by every masked copy.
+    _ = features.pattern, features.transpose
+    # Entries that are zero stay zero, so only stored values need a mask.
+    return features.with_values(dense_dropout(features.values, p, generator))
 
 
 def dense_dropout(rows: Tensor, p: float, generator: torch.Generator | None) -> Tensor:
     """:func:`dropout` for a dense tensor."""
-    return rows if generator is None or p == 0 else _drop(rows, p, generator)
+    if generator is None or p == 0:
+        return rows
+    mask = Activation.draw(p, generator, rows.device)
+    if mask is not None:
+        return call(_Linear, rows, mask.drop, mask.drop)
+    shares = torch.rand(rows.shape, generator=generator, device=rows.device)
+    return rows * (shares >= _dropped(p) / 256).to(rows.dtype) * (256 / (256 - _dropped(p)))
+
+
+def relu_dropout(
+    rows: Tensor, p: float, generator: torch.Generator | None, fused: bool = True
+) -> Tensor:
+    """Applies a ReLU, then :func:`dropout`; ``fused`` can be differentiated once only."""
+    activation = Activation.draw(p, generator, rows.device) if fused else None
+    if activation is None:
+        return dense_dropout(functional.relu(rows), p, generator)
+    return call(_ReluDrop, rows, activation)
 
 
 @dataclass(frozen=True)
@@ -155,70 +193,27 @@ class Activation:
         """Draws a mask; None when there is nothing to drop or no kernel to do it."""
         if generator is None or p == 0 or not has_kernels(device):
             return None
-        return cls(kernels("dropout", device).draw_seed(generator), _dropped(p))
+        return cls(kernels(device).draw_seed(generator), _dropped(p))
 
     @property
     def scale(self) -> float:
         """What is kept is multiplied by this."""
         return 256 / (256 - self.dropped)
 
-    def apply_(self, rows: Tensor) -> Tensor:
-        """Activates rows in place."""
-        module = kernels("dropout", rows.device)
-        out: Tensor = module.drop(rows, self.seed, self.dropped, rectify=True, in_place=True)
+    def drop(self, rows: Tensor, *, rectify: bool = False, in_place: bool = False) -> Tensor:
+        """Drops entries, after a ReLU if ``rectify``."""
+        drop = kernels(rows.device).drop
+        out: Tensor = drop(rows, self.seed, self.dropped, rectify=rectify, in_place=in_place)
         return out
 
     def backward(self, grad: Tensor, out: Tensor) -> Tensor:
         """Returns the gradient before the activation, given what came out of it."""
-        module = kernels("dropout", grad.device)
-        before: Tensor = module.pass_where_positive(grad, out, self.dropped)
-        return before
-
-
-def relu_dropout(
-    rows: Tensor, p: float, generator: torch.Generator | None, fused: bool = True
-) -> Tensor:
-    """Applies a ReLU, then :func:`dropout`; ``fused`` can be differentiated once only."""
-    if not has_kernels(rows.device):
-        return dense_dropout(functional.relu(rows), p, generator)
-    activation = Activation.draw(p, generator, rows.device)
-    if activation is None or not fused:
-        return activate_plain(rows, activation)
-    return call(_ReluDrop, rows, activation)
-
-
-def activate_plain(rows: Tensor, activation: Activation | None) -> Tensor:
-    """Applies a ReLU and the same mask as the fused kernels; differentiable twice."""
-    rows = functional.relu(rows)
-    if activation is None:
-        return rows
-    return call(_Drop, rows, activation.seed, activation.dropped)
-
-
-def _drop(rows: Tensor, p: float, generator: torch.Generator) -> Tensor:
-    if has_kernels(rows.device):
-        seed = kernels("dropout", rows.device).draw_seed(generator)
-        return call(_Drop, rows, seed, _dropped(p))
-    shares = torch.rand(rows.shape, generator=generator, device=rows.device)
-    return rows * (shares >= _dropped(p) / 256).to(rows.dtype) * (256 / (256 - _dropped(p)))
+        passed: Tensor = torch.ops.aten.threshold_backward(grad, out, 0)
+        return passed.mul_(self.scale)
 
 
 def _dropped(p: float) -> int:
     return min(round(256 * p), 255)
-
-
-class _Drop(torch.autograd.Function):
-    """Dropout by a seed; linear, so that its gradient is itself."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, seed: Any, dropped: int) -> Tensor:
-        ctx.seed, ctx.dropped = seed, dropped
-        out: Tensor = kernels("dropout", rows.device).drop(rows, seed, dropped)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return call(_Drop, grads[0], ctx.seed, ctx.dropped), None, None
 
 
 class _ReluDrop(torch.autograd.Function):
@@ -226,8 +221,7 @@ class _ReluDrop(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, activation: Activation) -> Tensor:
-        module = kernels("dropout", rows.device)
-        out: Tensor = module.drop(rows, activation.seed, activation.dropped, rectify=True)
+        out = activation.drop(rows, rectify=True)
         ctx.save_for_backward(out)
         ctx.activation = activation
         return out
@@ -248,6 +242,7 @@ class SparseMatrix:
 
     def times(self, dense: Tensor) -> Tensor:
         """Multiplies from the left, in a fixed order of summation."""
+        dense = dense.contiguous()
         if self.values.numel() == 0:
             return dense.new_zeros(self.pattern.num_rows, dense.shape[1])
         if dense.is_cuda:
@@ -260,12 +255,8 @@ class SparseMatrix:
                 per_sample_weights=self.values,
                 include_last_offset=True,
             )
-        product: Tensor = kernels("sparse", dense.device).times(self.pattern, self.values, dense)
+        product: Tensor = kernels(dense.device).times(self.pattern, self.values, dense)
         return product
-
-
-def _matrix(features: SparseRows) -> SparseMatrix:
-    return SparseMatrix(features.pattern, features.values)
 
 
 def _transpose(features: SparseRows) -> SparseMatrix:
@@ -273,41 +264,23 @@ def _transpose(features: SparseRows) -> SparseMatrix:
     return SparseMatrix(pattern, features.values.index_select(0, order))
 
 
-class _SparseProduct(torch.autograd.Function):
-    """Multiplies a constant sparse matrix, given with its transpose, by a dense one."""
-
-    @staticmethod
-    def forward(ctx: Any, dense: Tensor, matrix: SparseMatrix, transpose: SparseMatrix) -> Tensor:
-        ctx.matrix, ctx.transpose = matrix, transpose
-        return matrix.times(dense)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        product = call(_SparseProduct, grads[0].contiguous(), ctx.transpose, ctx.matrix)
-        return product, None, None
-
-
 def multiply(matrix: SparseMatrix, transpose: SparseMatrix, dense: Tensor) -> Tensor:
     """Multiplies a sparse matrix of constants by ``dense``, differentiable any number of times."""
-    return call(_SparseProduct, dense.contiguous(), matrix, transpose)
+    return call(_Linear, dense, matrix.times, transpose.times)
 
 
 def project(features: Features, weight: Tensor) -> Tensor:
     """Computes ``features @ weight``, ``[n, d] × [d, k]``."""
     if isinstance(features, Tensor):
         return features @ weight
+    matrix = SparseMatrix(features.pattern, features.values)
     if not torch.is_grad_enabled():
-        return _matrix(features).times(weight)
-    return multiply(_matrix(features), _transpose(features), weight)
+        return matrix.times(weight)
+    return multiply(matrix, _transpose(features), weight)
 
 
 def weight_gradient(features: Features, grad: Tensor) -> Tensor:
     """Returns the gradient of :func:`project` by its weight, ``[d, k]``."""
     if isinstance(features, Tensor):
         return features.t() @ grad
-    return _transpose(features).times(grad.contiguous())
-
-
-def input_gradient(grad: Tensor, weight: Tensor) -> Tensor:
-    """Returns the gradient of :func:`project` by dense features, ``[n, d]``."""
-    return grad @ weight.t()
+    return _transpose(features).times(grad)

@@ -1,6 +1,8 @@
-"""The Triton kernels of attention, one program per chunk of edges and head.
+"""The Triton kernels: attention, dropout, the link loss and distances.
 
-Triton reads annotations of kernels as code, so that theirs stay without types.
+The file is long because it holds every kernel and nothing else: Triton reads annotations of
+parameters as code, so that kernels stay without types and this module alone is excused from
+them. Sums run in a fixed order, without atomics, so that results are the same bits every time.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import triton.language as tl
 
 
 @triton.jit
-def forward(
+def attend_forward(
     first,
     last,
     owner,
@@ -96,7 +98,7 @@ def forward(
 
 
 @triton.jit
-def join_forward(
+def attend_join(
     hubs,
     parts,
     bias,
@@ -156,7 +158,7 @@ def join_forward(
 
 
 @triton.jit
-def backward_targets(
+def attend_backward_targets(
     grad,
     shown,
     undo,
@@ -191,7 +193,7 @@ def backward_targets(
 
 
 @triton.jit
-def backward_sources(
+def attend_backward_sources(
     first,
     last,
     owner,
@@ -256,7 +258,7 @@ def backward_sources(
 
 
 @triton.jit
-def join_backward(
+def join_sums(
     hubs,
     parts,
     grad_wx,
@@ -288,3 +290,200 @@ def join_backward(
     at_row = row * (heads * channels) + head * channels + channel
     tl.store(grad_wx + at_row, tl.sum(rows, axis=0), mask=inside)
     tl.store(grad_source + row * heads + head, tl.sum(scores, axis=0))
+
+
+@triton.jit
+def drop(seed, rows, out, size, dropped, scale, rectify: tl.constexpr, share: tl.constexpr):
+    """Zeroes the entries whose random byte is below ``dropped`` and rescales the rest."""
+    at = tl.program_id(0).to(tl.int64) * share + tl.arange(0, share)
+    inside = at < size
+    # SplitMix64 of the group of eight entries, then the byte of this one.
+    word = tl.load(seed).to(tl.uint64) + (at // 8).to(tl.uint64) * 0x9E3779B97F4A7C15
+    word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9
+    word = (word ^ (word >> 27)) * 0x94D049BB133111EB
+    word = word ^ (word >> 31)
+    byte = (word >> ((at % 8) * 8).to(tl.uint64)) & 255
+    value = tl.load(rows + at, mask=inside, other=0.0)
+    kept = byte.to(tl.int32) >= dropped
+    if rectify:
+        kept = kept & (value > 0)
+    tl.store(out + at, tl.where(kept, value * scale, 0.0), mask=inside)
+
+
+@triton.jit
+def pair_terms(
+    first,
+    last,
+    owner,
+    slot,
+    columns,
+    unit,
+    margin,
+    loss,
+    grad,
+    part_loss,
+    part_grad,
+    positive: tl.constexpr,
+    width: tl.constexpr,
+    block_width: tl.constexpr,
+    block_edges: tl.constexpr,
+):
+    """Sums the terms of one chunk of a row's pairs."""
+    chunk = tl.program_id(0).to(tl.int64)
+    begin = tl.load(first + chunk)
+    end = tl.load(last + chunk)
+    row = tl.load(owner + chunk)
+    place = tl.load(slot + chunk)
+    channel = tl.arange(0, block_width)
+    inside = channel < width
+    offset = tl.arange(0, block_edges)
+    mine = tl.load(unit + row * width + channel, mask=inside, other=0.0)
+    rows = tl.zeros([block_edges, block_width], dtype=tl.float32)
+    total = tl.zeros([block_edges], dtype=tl.float32)
+    for at in range(begin, end, block_edges):
+        pair = at + offset
+        column = tl.load(columns + pair, mask=pair < end, other=-1).to(tl.int64)
+        real = column >= 0
+        position = column[:, None] * width + channel[None, :]
+        value = tl.load(unit + position, mask=real[:, None] & inside[None, :], other=0.0)
+        score = (tl.sum(value * mine[None, :], axis=1) + 1) * 0.5
+        kept = tl.minimum(tl.maximum(score, margin), 1 - margin)
+        if positive:
+            term = -tl.log(kept)
+            slope = -1.0 / kept
+        else:
+            term = -tl.log(1 - kept)
+            slope = 1.0 / (1 - kept)
+        total += tl.where(real, term, 0.0)
+        # Both ends see the pair, so that each sees half of what it costs: slopes are doubled.
+        rows += tl.where(real & (score == kept), slope, 0.0)[:, None] * value
+    row_sum = tl.sum(rows, axis=0)
+    total_sum = tl.sum(total, axis=0)
+    if place < 0:
+        tl.store(grad + row * width + channel, row_sum, mask=inside)
+        tl.store(loss + row, total_sum)
+    else:
+        tl.store(part_grad + place * width + channel, row_sum, mask=inside)
+        tl.store(part_loss + place, total_sum)
+
+
+# Every kernel of distances takes them from ``tile``, which adds squared differences column by
+# column: a pair has the same bits everywhere, whatever the tile and whichever row comes first.
+
+
+@triton.jit
+def places(block, each: tl.constexpr, lanes: tl.constexpr):
+    """Returns the rows of one block, ``[each, lanes]``."""
+    begin = block * each * lanes
+    return begin + tl.arange(0, each)[:, None] * lanes + tl.arange(0, lanes)[None, :]
+
+
+@triton.jit
+def tile(
+    a,
+    b,
+    row,
+    column,
+    padded_a,
+    padded_b,
+    depth,
+    each_a: tl.constexpr,
+    each_b: tl.constexpr,
+    lanes: tl.constexpr,
+    unroll: tl.constexpr,
+):
+    """Computes the distances of one tile, ``[each_a, each_b, lanes, lanes]``."""
+    total = tl.zeros([each_a, each_b, lanes, lanes], dtype=tl.float32)
+    for _ in range(0, depth, unroll):
+        for _ in tl.static_range(unroll):
+            mine = tl.load(a + row)[:, None, :, None]
+            difference = mine - tl.load(b + column)[None, :, None, :]
+            # Spelled out: left to the compiler, kernels could round differently.
+            total = tl.fma(difference, difference, total)
+            a += padded_a
+            b += padded_b
+    return tl.sqrt_rn(total)
+
+
+@triton.jit
+def write_distances(
+    a,
+    b,
+    out,
+    num_a,
+    num_b,
+    padded_a,
+    padded_b,
+    depth,
+    each_a: tl.constexpr,
+    each_b: tl.constexpr,
+    lanes: tl.constexpr,
+    unroll: tl.constexpr,
+):
+    """Writes one tile of distances."""
+    across = tl.cdiv(num_b, each_b * lanes)
+    row = places(tl.program_id(0) // across, each_a, lanes)
+    column = places(tl.program_id(0) % across, each_b, lanes)
+    distance = tile(a, b, row, column, padded_a, padded_b, depth, each_a, each_b, lanes, unroll)
+    row = row[:, None, :, None]
+    column = column[None, :, None, :]
+    inside = (row < num_a) & (column < num_b)
+    tl.store(out + row.to(tl.int64) * num_b + column, distance, mask=inside)
+
+
+@triton.jit
+def count_within(
+    a,
+    b,
+    radius,
+    out,
+    num_a,
+    num_b,
+    padded_a,
+    padded_b,
+    depth,
+    span,
+    each: tl.constexpr,
+    lanes: tl.constexpr,
+    unroll: tl.constexpr,
+):
+    """Counts, for a block of ``b``, the rows in one span of ``a`` that are within the radius."""
+    column = places(tl.program_id(0), each, lanes)
+    limit = tl.load(radius)
+    total = tl.zeros([each, lanes], dtype=tl.int32)
+    begin = tl.program_id(1) * span
+    for block in range(begin, tl.minimum(begin + span, tl.cdiv(num_a, each * lanes))):
+        row = places(block, each, lanes)
+        distance = tile(a, b, row, column, padded_a, padded_b, depth, each, each, lanes, unroll)
+        inside = (distance < limit) & (row < num_a)[:, None, :, None]
+        total += tl.sum(tl.sum(inside.to(tl.int32), axis=0), axis=1)
+    place = tl.program_id(1).to(tl.int64) * num_b + column
+    tl.store(out + place, total, mask=column < num_b)
+
+
+@triton.jit
+def sum_distances(
+    a,
+    b,
+    out,
+    num_a,
+    num_b,
+    padded_a,
+    padded_b,
+    depth,
+    span,
+    each: tl.constexpr,
+    lanes: tl.constexpr,
+    unroll: tl.constexpr,
+):
+    """Adds up, for a block of ``b``, the distances to the rows in one span of ``a``."""
+    column = places(tl.program_id(0), each, lanes)
+    total = tl.zeros([each, lanes], dtype=tl.float64)
+    begin = tl.program_id(1) * span
+    for block in range(begin, tl.minimum(begin + span, tl.cdiv(num_a, each * lanes))):
+        row = places(block, each, lanes)
+        distance = tile(a, b, row, column, padded_a, padded_b, depth, each, each, lanes, unroll)
+        distance = tl.where((row < num_a)[:, None, :, None], distance, 0.0)
+        total += tl.sum(tl.sum(distance.to(tl.float64), axis=0), axis=1)
+    place = tl.program_id(1).to(tl.int64) * num_b + column
+    tl.store(out + place, total, mask=column < num_b)

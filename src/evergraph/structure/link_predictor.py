@@ -280,7 +280,7 @@ class _LinkLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, edges: Pattern, negatives: Pattern, count: Tensor) -> Tensor:
-        terms = kernels("pairs", z.device).pair_terms
+        terms = kernels(z.device).pair_terms
         length = z.norm(dim=-1, keepdim=True)
         unit = z / length.clamp(min=EPSILON)
         loss, grad = terms(edges, unit, True, SCORE_MARGIN)

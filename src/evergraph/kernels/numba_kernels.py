@@ -1,4 +1,4 @@
-"""An attention layer on the CPU as four compiled passes: nothing of edge size is stored.
+"""The loops that numba compiles: attention, dropout, sparse products and the link loss.
 
 Every row is written by one thread in a fixed order, and sums over rows are made block by
 block, so that results are the same bits whatever the number of threads. Decision 0012 has
@@ -8,20 +8,24 @@ the equations.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
-import torch
 from numba import njit, prange
-from torch import Tensor
 
-from evergraph.kernels.numba_threads import FAST, Array, Number, run, scalar, view
-from evergraph.stream.adjacency import BLOCKS, Pattern
+#: What compiled code is given: views of tensors, and numbers of their precision.
+Array = np.ndarray[Any, np.dtype[Any]]
+Number = Any  # NumPy's scalars have no common type that arithmetic keeps
+
+#: Reordering inside a row is allowed; infinities and NaN keep their meaning.
+FAST = {"contract", "reassoc", "nsz", "arcp"}
 
 
 @njit(parallel=True, fastmath=FAST, cache=True)
-def _scores(
+def attend_scores(
     bounds: Array, wx: Array, att_src: Array, att_dst: Array, from_source: Array, at_target: Array
 ) -> None:
+    """Scores every row as a source and as a target."""
     _, heads, channels = wx.shape
     for block in prange(bounds.size - 1):
         for i in range(bounds[block], bounds[block + 1]):
@@ -37,7 +41,7 @@ def _scores(
 
 
 @njit(parallel=True, fastmath=FAST, cache=True)
-def _forward(
+def attend_forward(
     bounds: Array,
     indptr: Array,
     columns: Array,
@@ -51,6 +55,7 @@ def _forward(
     lse: Array,
     share: Array,
 ) -> None:
+    """Adds up every row's neighbours; those with scores above zero apart from the rest."""
     _, heads, channels = wx.shape
     zero = slope - slope
     one = zero + np.float32(1)
@@ -95,7 +100,7 @@ def _forward(
 
 
 @njit(parallel=True, fastmath=FAST, cache=True)
-def _backward_targets(
+def attend_backward_targets(
     bounds: Array,
     grad: Array,
     shown: Array,
@@ -108,6 +113,7 @@ def _backward_targets(
     grad_target: Array,
     part_bias: Array,
 ) -> None:
+    """Multiplies gradient and output of every row."""
     _, heads, channels = shown.shape
     zero = slope - slope
     one = zero + np.float32(1)
@@ -127,7 +133,7 @@ def _backward_targets(
 
 
 @njit(parallel=True, fastmath=FAST, cache=True)
-def _backward_sources(
+def attend_backward_sources(
     bounds: Array,
     indptr: Array,
     columns: Array,
@@ -145,6 +151,7 @@ def _backward_sources(
     part_src: Array,
     part_dst: Array,
 ) -> None:
+    """Collects the gradients of every source over the rows that read it."""
     _, heads, channels = wx.shape
     zero = slope - slope
     one = zero + np.float32(1)
@@ -179,119 +186,113 @@ def _backward_sources(
                     sum_dst[c] += by_target * source[c]
 
 
-def forward(
-    pattern: Pattern,
-    wx: Tensor,
-    att_src: Tensor,
-    att_dst: Tensor,
-    bias: Tensor,
-    slope: float,
-    own: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """Computes a layer's output ``[n, H, C]`` and what its backward passes need.
+#: Entries that one share of the work holds; a hash gives the random bytes of eight.
+SHARE = 8192
 
-    Args:
-        pattern: Which rows every row reads.
-        wx: Projected rows, ``[s, H, C]``.
-        att_src: Attention vectors of the sources, ``[H, C]``.
-        att_dst: Those of the targets.
-        bias: Added to every row, ``[H, C]``.
-        slope: Of the leaky ReLU below zero.
-        own: Which of the rows each node is itself, ``[n]``; None means that all are nodes.
-
-    Returns:
-        The output; its part from scores above zero, ``[n, H, C]``, and their share of the
-        weight, ``[n, H]``; the scores as source ``[s, H]`` and as target and the log-sums,
-        ``[n, H]``.
-    """
-    (s, heads, channels), n = wx.shape, pattern.num_rows
-    from_source, at_target = (wx.new_empty(s, heads) for _ in range(2))
-    lse, share = (wx.new_empty(n, heads) for _ in range(2))
-    out, positive = (wx.new_empty(n, heads, channels) for _ in range(2))
-    run(
-        _scores,
-        np.arange(BLOCKS + 1) * s // BLOCKS,
-        *map(view, (wx, att_src, att_dst, from_source, at_target)),
-    )
-    if own is not None:
-        at_target = at_target.index_select(0, own)
-    run(
-        _forward,
-        pattern.blocks.numpy(),
-        pattern.indptr.numpy(),
-        pattern.columns.numpy(),
-        *map(view, (wx, from_source, at_target, bias)),
-        scalar(slope, wx),
-        *map(view, (out, positive, lse, share)),
-    )
-    return out, positive, share, (from_source, at_target, lse)
+# The constants of SplitMix64.
+STEP = np.uint64(0x9E3779B97F4A7C15)
+FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+A, B, C = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
-def backward_targets(
-    pattern: Pattern,
-    grad: Tensor,
-    shown: tuple[Tensor, float],
-    saved: tuple[Tensor, Tensor],
-    bias: Tensor,
-    slope: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns gradient times output, the gradient of the target scores, and that of the bias.
-
-    Args:
-        pattern: Which rows every row reads.
-        grad: Gradient of the output.
-        shown: What the layer showed and the factor that makes it the output again, wherever
-            the gradient is not zero.
-        saved: ``positive`` and ``share`` of :func:`forward`.
-        bias: As there.
-        slope: As there.
-    """
-    positive, share = saved
-    blocks = pattern.blocks.numpy()
-    delta, grad_target = torch.empty_like(share), torch.empty_like(share)
-    parts = grad.new_empty(len(blocks) - 1, *bias.shape)
-    run(
-        _backward_targets,
-        blocks,
-        *map(view, (grad, shown[0])),
-        scalar(shown[1], grad),
-        *map(view, (positive, share, bias)),
-        scalar(slope, grad),
-        *map(view, (delta, grad_target, parts)),
-    )
-    return delta, grad_target, parts.sum(dim=0)
+@njit(cache=True)
+def _random_bytes(seed: Number, share: int) -> Array:
+    words = np.empty(SHARE // 8, np.uint64)
+    for k in range(words.size):
+        word = seed + np.uint64(share * (SHARE // 8) + k) * STEP
+        word = (word ^ (word >> A)) * FIRST
+        word = (word ^ (word >> B)) * SECOND
+        words[k] = word ^ (word >> C)
+    return words.view(np.uint8)
 
 
-def backward_sources(
-    transpose: Pattern,
-    grad: Tensor,
-    inputs: tuple[Tensor, Tensor, Tensor],
-    saved: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
-    slope: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the gradients of ``wx``, ``att_src`` and ``att_dst``.
+@njit(parallel=True, fastmath=FAST, cache=True)
+def drop(seed: Number, dropped: int, rows: Array, scale: Number, rectify: bool) -> None:
+    """Drops entries in place; given one array twice, a loop runs 20 times slower."""
+    zero = scale - scale
+    for share in prange((rows.size + SHARE - 1) // SHARE):
+        begin = share * SHARE
+        end = min(begin + SHARE, rows.size)
+        kept = _random_bytes(seed, share)
+        target = rows[begin:end]
+        for k in range(end - begin):
+            value = target[k] * scale if kept[k] >= dropped else zero
+            target[k] = zero if rectify and value < zero else value
 
-    Args:
-        transpose: Which rows read every row.
-        grad: Gradient of the output.
-        inputs: ``wx``, ``att_src`` and ``att_dst``.
-        saved: Both scores and the log-sums of :func:`forward`, then gradient times output
-            and the gradient of the target scores of :func:`backward_targets`; the first and
-            the last of the sources, the others of the nodes.
-        slope: As there.
-    """
-    wx, att_src, att_dst = inputs
-    blocks = transpose.blocks.numpy()
-    grad_wx = torch.empty_like(wx, memory_format=torch.contiguous_format)
-    parts = wx.new_empty(2, len(blocks) - 1, *att_src.shape)
-    run(
-        _backward_sources,
-        blocks,
-        transpose.indptr.numpy(),
-        transpose.columns.numpy(),
-        *map(view, (grad, wx, *saved, att_src, att_dst)),
-        scalar(slope, wx),
-        *map(view, (grad_wx, parts[0], parts[1])),
-    )
-    grad_src, grad_dst = parts.sum(dim=1)
-    return grad_wx, grad_src, grad_dst
+
+@njit(parallel=True, fastmath=FAST, cache=True)
+def times(
+    bounds: Array, indptr: Array, columns: Array, values: Array, dense: Array, out: Array
+) -> None:
+    """Multiplies a sparse matrix by a dense one."""
+    width = dense.shape[1]
+    for block in prange(bounds.size - 1):
+        most = 0
+        for i in range(bounds[block], bounds[block + 1]):
+            most = max(most, indptr[i + 1] - indptr[i])
+        kept = np.empty(most, np.int64)
+        for i in range(bounds[block], bounds[block + 1]):
+            count = 0
+            for e in range(indptr[i], indptr[i + 1]):  # dropped entries cost no branch
+                kept[count] = e
+                count += values[e] != 0
+            row = out[i]
+            row[:] = 0
+            # Four entries at a time, added in their order: the row is read and written once.
+            fours = count // 4 * 4
+            for k in range(0, fours, 4):
+                e0, e1, e2, e3 = kept[k], kept[k + 1], kept[k + 2], kept[k + 3]
+                v0, v1, v2, v3 = values[e0], values[e1], values[e2], values[e3]
+                d0, d1 = dense[columns[e0]], dense[columns[e1]]
+                d2, d3 = dense[columns[e2]], dense[columns[e3]]
+                for c in range(width):
+                    row[c] = row[c] + v0 * d0[c] + v1 * d1[c] + v2 * d2[c] + v3 * d3[c]
+            for k in range(fours, count):
+                value, other = values[kept[k]], dense[columns[kept[k]]]
+                for c in range(width):
+                    row[c] += value * other[c]
+
+
+@njit(parallel=True, fastmath=FAST, cache=True)
+def pair_terms(
+    bounds: Array,
+    indptr: Array,
+    columns: Array,
+    unit: Array,
+    positive: bool,
+    margin: Number,
+    loss: Array,
+    grad: Array,
+) -> None:
+    """Sums the cross-entropy of every row's pairs, and its gradient."""
+    width = unit.shape[1]
+    zero = margin - margin
+    half = zero + np.float32(0.5)
+    one = half + half
+    for block in prange(bounds.size - 1):
+        for i in range(bounds[block], bounds[block + 1]):
+            mine, row = unit[i], grad[i]
+            row[:] = 0
+            total = zero
+            for e in range(indptr[i], indptr[i + 1]):
+                j = columns[e]
+                if j < 0:
+                    continue
+                other = unit[j]
+                cosine = zero
+                for c in range(width):
+                    cosine += mine[c] * other[c]
+                score = (cosine + one) * half
+                kept = min(max(score, margin), one - margin)
+                if positive:
+                    total -= math.log(kept)
+                    slope = -half / kept
+                else:
+                    total -= math.log1p(-kept)
+                    slope = half / (one - kept)
+                if score == kept:
+                    # Both ends see the pair, so that each sees half of what it costs.
+                    slope += slope
+                    for c in range(width):
+                        row[c] += slope * other[c]
+            loss[i] = total
