@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,9 +12,10 @@ from torch import Tensor
 from evergraph.errors import InputError
 from evergraph.events import Epoch, Event, TaskDone, TaskStarted
 from evergraph.methods import NEEDS, Method, TaskContext, TrainConfig
-from evergraph.nn import ENCODERS, ModelConfig, NodeClassifier
+from evergraph.nn import ENCODERS, ModelConfig, NodeClassifier, build_model
 from evergraph.nn.cuda_graphs import Repeated
 from evergraph.nn.device import Plan, make_plan, total_memory, training_bytes
+from evergraph.rng import make_generator
 from evergraph.stream import Features, GraphView, TaskStream
 
 
@@ -226,3 +227,56 @@ def check_backbone(method: type[Method[Any]], config: ModelConfig) -> None:
 
 def _percent(right: Tensor) -> float:
     return 100.0 * int(right.sum()) / max(right.numel(), 1)
+
+
+def learner_state(learner: Learner) -> dict[str, Any]:
+    """Returns nested tensors and plain values that :func:`restore_learner` takes back."""
+    model = learner.model
+    return {
+        "next_task": learner.next_task,
+        "method": learner.method.state_dict(),
+        "model": dict(model.state_dict()) if model is not None else None,
+        "channels": model.resized_channels if model is not None else None,
+    }
+
+
+def restore_learner(
+    learner: Learner,
+    state: Mapping[str, Any],
+    model_config: ModelConfig,
+    device: torch.device | str,
+) -> None:
+    """Takes back what :func:`learner_state` returned; a wrong state raises anything."""
+    learner.next_task = int(state["next_task"])
+    learner.method.load_state_dict(state["method"])
+    if state["model"] is not None:
+        learner.model = _restore_model(state, model_config).to(device)
+    learner.method.check_fit(learner.model)
+
+
+def _restore_model(state: Mapping[str, Any], model_config: ModelConfig) -> NodeClassifier:
+    weights: dict[str, Tensor] = state["model"]
+    channels = state.get("channels")  # only where surgery has changed them
+    in_dim, num_classes = weights["encoder.layers.0.weight"].shape[0], weights["head.bias"].numel()
+    _check_size(model_config, in_dim, channels, weights)
+    generator = make_generator(0, "restored")
+    model = build_model(model_config, in_dim, num_classes, generator, channels)
+    model.load_state_dict(weights)
+    return model
+
+
+def _check_size(
+    config: ModelConfig, in_dim: int, channels: list[int] | None, weights: Mapping[str, Tensor]
+) -> None:
+    """Refuses a configuration of a larger network than is stored, before it is allocated."""
+    stored = sum(weight.numel() for weight in weights.values())
+    if channels is None:
+        if config.num_layers > stored:
+            raise ValueError("more layers than weights")
+        channels = [config.channels] * config.num_layers
+    declared = 0
+    for width in (heads * config.heads for heads in channels):
+        declared += in_dim * width
+        in_dim = width
+    if declared > stored or any(width < 1 for width in channels):
+        raise ValueError("more weights declared than stored")

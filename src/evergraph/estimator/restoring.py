@@ -18,10 +18,9 @@ from evergraph.estimator.growing import Edits, GrowingGraph
 from evergraph.estimator.inputs import unique_ids
 from evergraph.estimator.state import Entry, State
 from evergraph.files import unpack
-from evergraph.lab.checkpoint import restore_learner
 from evergraph.methods import make_method
 from evergraph.stream import Adjacency, LabelledNodes
-from evergraph.train import Learner
+from evergraph.train import Learner, restore_learner
 from evergraph.validation import parse
 
 

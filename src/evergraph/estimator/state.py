@@ -15,11 +15,10 @@ from evergraph.estimator.config import EstimatorConfig
 from evergraph.estimator.evaluator import Evaluator
 from evergraph.estimator.growing import Edits, GrowingGraph, Id, features_state
 from evergraph.files import pack, to_device
-from evergraph.lab.checkpoint import learner_state, restore_learner
 from evergraph.methods import TaskContext, make_method
 from evergraph.nn.device import Plan, denormals_flushed
 from evergraph.stream import Adjacency, GraphView, LabelledNodes
-from evergraph.train import Learner, make_context
+from evergraph.train import Learner, learner_state, make_context, restore_learner
 from evergraph.validation import Config
 
 #: The files of a generation. The evaluator's is apart: nothing in it is ever shown to a method.
