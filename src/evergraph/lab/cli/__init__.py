@@ -18,7 +18,7 @@ from evergraph.lab.cli.listings import datasets, methods
 from evergraph.lab.cli.reports import report
 from evergraph.lab.cli.reproduce import experiments, reproduce
 from evergraph.lab.cli.runs import resume, run
-from evergraph.lab.cli.states import inspect, learn, predict
+from evergraph.lab.cli.states import convert, inspect, learn, predict
 from evergraph.lab.cli.tuning import tune
 
 app = typer.Typer(
@@ -32,7 +32,7 @@ app = typer.Typer(
 COMMANDS = (
     *(run, compare, tune, resume),
     *(report, experiments, reproduce),
-    *(learn, predict, inspect),
+    *(learn, predict, inspect, convert),
     *(datasets, methods),
 )
 for command in COMMANDS:

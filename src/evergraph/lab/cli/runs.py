@@ -10,7 +10,7 @@ import typer
 
 from evergraph.config import RunConfig, Variant, check_shared, resolve
 from evergraph.errors import InputError
-from evergraph.estimator.folder import StateFolder
+from evergraph.estimator.store import Store
 from evergraph.files import write_atomic
 from evergraph.lab.cli import options
 from evergraph.lab.cli.progress import RunProgress, make_console
@@ -71,13 +71,16 @@ def run(
 
 def resume(
     folder: Annotated[Path, typer.Argument(help="Folder of a run, or of an estimator's state.")],
+    discard: Annotated[
+        bool, typer.Option("--discard", help="Forget a state's unfinished change instead.")
+    ] = False,
     device: options.DeviceOption = "auto",
     data_root: options.DataRootOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Continue a run after its last finished task, or finish an interrupted learn."""
-    if StateFolder(folder).exists:
-        resume_state(folder, device, as_json)
+    if Store(folder).exists:
+        resume_state(folder, device, as_json, discard)
         return
     carry_out(RunFolder(folder).config(), folder, device, data_root, as_json)
 
