@@ -159,6 +159,13 @@ def test_held_out_node_of_a_corrected_label_judges_on_unless_its_class_is_new():
     assert clf.predict_proba().shape == (16, 3)
 
 
+def test_the_only_label_of_a_class_is_learned_not_held_out():
+    clf = ContinualNodeClassifier("analytic", device="cpu")  # a tenth would be held out
+    clf.learn(["a", "b", "c"], np.eye(3), [("a", "b"), ("b", "c"), ("c", "a")], ["u", "v", "w"])
+    assert clf.history_[0]["trained_on"] == 3
+    assert clf.predict().tolist() == ["u", "v", "w"]
+
+
 def test_no_fraction_holds_nothing_out():
     clf = quick(validation_fraction=0).learn(**named(line(8)))
     assert not clf._now().evaluator.held_out.nodes.numel()

@@ -6,6 +6,8 @@ Rows in errors are counted from 1, a header not included. pyarrow reads and writ
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -166,21 +168,23 @@ def write_table(path: Path, columns: dict[str, Any]) -> None:
     In CSV an apostrophe goes before text that a spreadsheet would take for a formula;
     :func:`read_table` takes it away again.
     """
-    arrow = _arrow()
-    sink = arrow.BufferOutputStream()
-    if path.suffix.lower() == ".csv":
-        from pyarrow import csv  # noqa: PLC0415 - an extra
-
-        guarded = {name: list(map(_guard, values)) for name, values in columns.items()}
-        csv.write_csv(arrow.table(guarded), sink)
+    if path.suffix.lower() == ".csv":  # without pyarrow, which imports pandas to write
+        text = io.StringIO(newline="")
+        lines = csv.writer(text, lineterminator="\n")
+        lines.writerow(columns)
+        lines.writerows(zip(*(map(_guard, values) for values in columns.values()), strict=True))
+        content = text.getvalue().encode()
     elif path.suffix.lower() == ".parquet":
+        arrow = _arrow()
         from pyarrow import parquet  # noqa: PLC0415 - an extra
 
+        sink = arrow.BufferOutputStream()
         parquet.write_table(arrow.table(columns), sink)
+        content = sink.getvalue().to_pybytes()
     else:
         raise InputError(f"Expected a .csv or .parquet file to write (got '{path}'); rename it.")
     try:
-        write_atomic(path, sink.getvalue().to_pybytes())
+        write_atomic(path, content)
     except OSError as error:  # a file in place of a folder
         raise unwritable(path, error) from None
 
@@ -209,7 +213,7 @@ def _read_lines(path: Path, content: bytes) -> Table:
 
 
 def _read_csv(content: bytes) -> Any:
-    from pyarrow import csv  # noqa: PLC0415 - an extra
+    from pyarrow import csv as arrow_csv  # noqa: PLC0415 - an extra
 
     header = content[:1_000_000].split(b"\n", 1)[0]
     if header.count(b",") >= MAX_COLUMNS:
@@ -218,10 +222,10 @@ def _read_csv(content: bytes) -> Any:
             "with fewer, or the library with sparse features."
         )
     text = _arrow().string()
-    return csv.read_csv(
+    return arrow_csv.read_csv(
         _arrow().BufferReader(content),
-        read_options=csv.ReadOptions(use_threads=False),
-        convert_options=csv.ConvertOptions(
+        read_options=arrow_csv.ReadOptions(use_threads=False),
+        convert_options=arrow_csv.ConvertOptions(
             column_types=dict.fromkeys(("id", "label", "source", "target"), text),
             strings_can_be_null=False,
         ),
