@@ -17,11 +17,13 @@ import random
 import resource
 import shutil
 import signal
+import sqlite3
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -271,15 +273,11 @@ class ParquetTarget(CsvTarget):
 
 
 class StateTarget(Target):
-    """A state folder: any file spoilt, half of the time with checksums that fit again."""
-
-    files = ("config.json", "names.json", "evaluator.json")
-    packed = ("graph.safetensors", "learner.safetensors")
+    """A state: its database spoilt, or what is in it with checksums that fit again."""
 
     def make_seeds(self) -> list[tuple[str, bytes]]:
         from evergraph.estimator import ContinualNodeClassifier  # noqa: PLC0415
 
-        self.generation = Path("generations/00000001")
         for number, method in enumerate(("dslr", "joint", "ewc")):
             settings: dict[str, Any] = {"epochs": 1, "channels": 2, "heads": 1}
             if method == "dslr":
@@ -300,34 +298,32 @@ class StateTarget(Target):
         path = self.folder / "state"
         shutil.rmtree(path, ignore_errors=True)
         shutil.copytree(good, path)
-        name = rng.choice((*self.files, *self.packed, "manifest.json", "current.json"))
-        file = path / name if name == "current.json" else path / self.generation / name
-        tokens = TOKENS["json" if name.endswith(".json") else rng.choice(("json", "binary"))]
-        file.write_bytes(mutate(file.read_bytes(), rng, tokens))
-        if rng.random() < 0.8:
-            self.mend(path)
+        file = path / "state.sqlite"
+        if rng.random() < 0.3:
+            file.write_bytes(mutate(file.read_bytes(), rng, TOKENS["binary"]))
+            return path
+        with closing(sqlite3.connect(file)) as db, db:
+            number, text = db.execute("SELECT max(number), document FROM version").fetchone()
+            if rng.random() < 0.5:
+                text = mutate(text.encode(), rng, TOKENS["json"]).decode(errors="replace")
+            else:  # an array, stored under the checksum of its new bytes
+                before, data = rng.choice(db.execute("SELECT * FROM chunk").fetchall())
+                data = mutate(data, rng, TOKENS["binary"])
+                after = hashlib.sha256(data).digest()
+                db.execute("INSERT OR IGNORE INTO chunk VALUES (?, ?)", (after, data))
+                text = text.replace(before.hex(), after.hex())
+            digest = hashlib.sha256(f"{number} {text}".encode()).digest()
+            change = "UPDATE version SET document = ?, sha256 = ? WHERE number = ?"
+            db.execute(change, (text, digest, number))
         return path
-
-    def mend(self, path: Path) -> None:
-        """Makes all checksums fit, as somebody with bad intentions would."""
-        folder = path / self.generation
-        try:
-            manifest = json.loads((folder / "manifest.json").read_bytes())
-            for name in (*self.files, *self.packed):
-                content = (folder / name).read_bytes()
-                checksum = hashlib.sha256(content).hexdigest()
-                manifest["files"][name] = {"size": len(content), "sha256": checksum}
-            content = json.dumps(manifest).encode()
-            (folder / "manifest.json").write_bytes(content)
-            current = json.loads((path / "current.json").read_bytes())
-            current["manifest"] = hashlib.sha256(content).hexdigest()
-            (path / "current.json").write_text(json.dumps(current))
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return
 
     def read(self, path: Path) -> object:
         from evergraph.estimator import ContinualNodeClassifier  # noqa: PLC0415
+        from evergraph.estimator.convert import convert_state  # noqa: PLC0415
 
+        if (path / "current.json").exists():  # of release 0.1.0
+            with tempfile.TemporaryDirectory() as place:
+                return convert_state(path, Path(place) / "new")
         clf = ContinualNodeClassifier.load(path, device="cpu")
         return json.dumps(clf.history_), clf.diagnose(), clf.predict_proba()
 

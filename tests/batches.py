@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from evergraph.estimator import ContinualNodeClassifier
+from evergraph.estimator.content import state_content
+from evergraph.files import checksum
 from evergraph.methods import METHODS
 from evergraph.stream import TaskStream
 from evergraph.stream.graph import take_rows
@@ -43,10 +46,14 @@ def batches(stream: TaskStream) -> Iterator[dict[str, Any]]:
         first, edge = task.num_nodes, task.num_edges
 
 
-def contents(folder: Path) -> dict[str, str]:
-    """Lists a state's files by checksum, but for what tells the time."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in {"manifest.json", "current.json", "lock"}
-    }
+def stored(clf: ContinualNodeClassifier) -> str:
+    """Returns a checksum of everything that would be saved of an estimator."""
+    return checksum(state_content(clf._now()))
+
+
+def contents(folder: Path) -> list[tuple[str, int, bytes]]:
+    """Lists the checksums of all that a state holds: they cover every array and every value."""
+    with closing(sqlite3.connect(folder / "state.sqlite")) as db:
+        tables = ("version", "pending")
+        rows = (db.execute(f"SELECT '{t}', number, sha256 FROM {t}").fetchall() for t in tables)
+        return [row for table in rows for row in table]

@@ -3,7 +3,8 @@
 Starting Python takes longer than the commands that the kill tests are about, so that one process
 imports everything once and forks. It reads JSON lines: ``{"argv", "cwd", "after", "at"}`` —
 words of the command, its folder, seconds before SIGKILL, or the number of the operation on files
-at which the worker kills itself — and answers ``{"code", "operations", "seconds"}``.
+or of the statement to SQLite at which the worker kills itself — and answers ``{"code",
+"operations", "seconds"}``.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import json
 import os
 import select
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -120,18 +123,25 @@ def work(cli: Any, wish: dict[str, Any], writer: int) -> None:
     os.dup2(errors, 2)
     count = 0
 
+    def tick() -> None:
+        nonlocal count
+        count += 1
+        if count - 1 == wish["at"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+
     def counted(operation: Any) -> Any:
         def call(*arguments: Any, **named: Any) -> Any:
-            nonlocal count
-            count += 1
-            if count - 1 == wish["at"]:
-                os.kill(os.getpid(), signal.SIGKILL)
+            tick()
             return operation(*arguments, **named)
 
         return call
 
+    class Counted(sqlite3.Connection):
+        execute = counted(sqlite3.Connection.execute)
+
     for name in OPERATIONS:
         setattr(os, name, counted(getattr(os, name)))
+    sqlite3.connect = partial(sqlite3.connect, factory=Counted)
     sys.argv = ["evergraph", *wish["argv"]]
     code: Any = 1
     try:

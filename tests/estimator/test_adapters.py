@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import networkx
@@ -11,7 +12,7 @@ import scipy.sparse
 import torch
 from torch_geometric.data import Data
 
-from batches import quick
+from batches import quick, stored
 from evergraph.errors import InputError
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -19,12 +20,12 @@ IDS, LABELS = ["a", "b", "c", "d"], ["u", "v", "u", None]
 EDGES = [("a", "b"), ("b", "c"), ("c", "d")]
 
 
-def files_of(*arguments: Any, **named: Any) -> dict[str, bytes]:
+def learned(*arguments: Any, **named: Any) -> str:
     clf = quick(validation_fraction=0, settings={"epochs": 1})
-    return clf.learn(*arguments, **named)._now().to_files()
+    return stored(clf.learn(*arguments, **named))
 
 
-PLAIN = files_of(IDS, X, EDGES, LABELS)
+PLAIN = learned(IDS, X, EDGES, LABELS)
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
@@ -32,11 +33,11 @@ def test_frames_are_as_good_as_lists(library: str):
     frames = pytest.importorskip(library)
     nodes = frames.DataFrame({"id": IDS, **{f"f{at}": X[:, at] for at in range(3)}, "y": LABELS})
     edges = frames.DataFrame({"s": [a for a, _ in EDGES], "t": [b for _, b in EDGES]})
-    files = files_of(nodes["id"], nodes[["f0", "f1", "f2"]], edges, nodes["y"])
-    assert {k: v for k, v in files.items() if k != "names.json"} == {
-        k: v for k, v in PLAIN.items() if k != "names.json"
-    }
-    assert b'"columns": ["f0", "f1", "f2"]' in files["names.json"]
+    clf = quick(validation_fraction=0, settings={"epochs": 1})
+    clf.learn(nodes["id"], nodes[["f0", "f1", "f2"]], edges, nodes["y"])
+    assert clf.feature_names_in_.tolist() == ["f0", "f1", "f2"]
+    clf._state = replace(clf._state, columns=None)
+    assert stored(clf) == PLAIN
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
@@ -60,9 +61,9 @@ def test_missing_labels_of_pandas_count_as_none():
 
 
 def test_arrays_and_tensors_are_as_good_as_lists():
-    assert files_of(np.array(IDS), torch.from_numpy(X), np.array(EDGES), LABELS) == PLAIN
+    assert learned(np.array(IDS), torch.from_numpy(X), np.array(EDGES), LABELS) == PLAIN
     pairs = [(np.str_(a), np.str_(b)) for a, b in EDGES]  # what indexing an array gives
-    assert files_of(list(np.array(IDS)), list(X), pairs, LABELS) == PLAIN
+    assert learned(list(np.array(IDS)), list(X), pairs, LABELS) == PLAIN
 
 
 def test_whole_numbers_of_numpy_are_whole_numbers():
@@ -80,6 +81,14 @@ def test_sparse_matrices_stay_sparse():
     assert not isinstance(features, torch.Tensor)
     assert np.allclose(features.dense()[:4].numpy(), x.toarray())
     assert features.dense()[4].tolist() == [1.0] * 9
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc])
+def test_sparse_tensors_are_as_good_as_matrices(layout: torch.layout):
+    x = torch.from_numpy(X) * (torch.from_numpy(X) % 2)
+    assert learned(IDS, x.to_sparse(layout=layout), EDGES, LABELS) == learned(
+        IDS, scipy.sparse.csr_array(x.numpy()), EDGES, LABELS
+    )
 
 
 def test_pyg_data_brings_everything():
@@ -111,7 +120,7 @@ def test_networkx_graph_may_be_given_again_as_it_grows():
         graph.add_node(name, x=x.tolist(), **({"label": label} if label else {}))
     graph.add_edges_from(EDGES)
     clf = quick(validation_fraction=0, settings={"epochs": 1}).learn(graph)
-    assert clf._now().to_files() == PLAIN
+    assert stored(clf) == PLAIN
     graph.add_node("e", x=[1.0, 1.0, 1.0], label="w")
     graph.add_edge("e", "a")
     clf.learn(graph)

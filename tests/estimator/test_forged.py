@@ -11,10 +11,9 @@ import torch
 
 from batches import batches, quick
 from evergraph.errors import InputError
-from evergraph.estimator.change import make_change
-from evergraph.estimator.restoring import restore_state
+from evergraph.estimator.content import restore_state, state_content
+from evergraph.estimator.inputs import make_change
 from evergraph.estimator.step import advance
-from evergraph.files import pack, unpack
 from evergraph.methods import METHODS
 from evergraph.stream import Protocol, TaskStream
 
@@ -67,16 +66,16 @@ def test_forged_learner_is_refused_or_harmless(method: str, make_graph: Any):
     first, second, third = batches(stream)
     clf = quick(method, settings={"epochs": 1}).learn(**first).learn(**second)
     state = clf._state
-    files = state.to_files()
-    learner = unpack(files["learner.safetensors"])
-    restore_state(files)
+    content = state_content(state)
+    learner = content["learner"]
+    restore_state(content)
     change = make_change("learn", columns=None, **third)
     refused = 0
     for place, value in leaves(learner["method"]):
         for forged in forgeries(value):
-            content = {**learner, "method": put(learner["method"], place, forged)}
+            forgery = {**learner, "method": put(learner["method"], place, forged)}
             try:
-                wrong = restore_state({**files, "learner.safetensors": pack(content)})
+                wrong = restore_state({**content, "learner": forgery})
             except Exception:  # whoever reads the folder says that it is damaged
                 refused += 1
                 continue

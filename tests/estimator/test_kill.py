@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from batches import contents
+from evergraph.estimator.store import Store
 from evergraph.stream import Graph
 from evergraph.stream.datasets import write_plain
 from killing import Killer
@@ -51,7 +52,7 @@ def work(tmp_path: Path, make_graph: Callable[..., Graph]) -> Path:
 
 
 def moments(count: int, whole: dict[str, Any]) -> list[dict[str, Any]]:
-    """Spreads kills over the operations on files and over the seconds of a whole command."""
+    """Spreads kills over the operations on files and databases, and over a command's seconds."""
     half = count // 2
     files = [{"at": whole["operations"] * at // half} for at in range(half)]
     rest = count - half
@@ -110,7 +111,7 @@ def kill_learns(killer: Killer, work: Path, count: int) -> int:
         code = killer(work, "learn", state.name, *LEARN, "--device", "cpu", **moment)["code"]
         assert code in {-9, 0}
         cut += code == -9
-        noted = (state / "pending.safetensors").exists()
+        noted = Store(state).has_pending
         again = killer(work, "resume", state.name, "--device", "cpu")
         assert again["code"] == 0, (work / "stderr.txt").read_text()
         if contents(state) != expected:  # killed before the change was on disk

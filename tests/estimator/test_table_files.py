@@ -126,6 +126,27 @@ def test_written_tables_read_back(tmp_path: Path):
     check(lambda: write_table(tmp_path / "p.json", columns), "p.json")
 
 
+def test_formulas_are_written_as_text_and_read_back(tmp_path: Path):
+    ids = ["=1+1", "+x", "-x", "@me", "'=y", "''", "'z", "-3", "\tq", "plain"]
+    for name in ("p.CSV", "p.parquet"):
+        write_table(tmp_path / name, {"id": ids})
+        assert read_table(tmp_path / name).ids() == ids
+    lines = (tmp_path / "p.CSV").read_text().splitlines()
+    assert [line.strip('"')[0] for line in lines[1:]] == ["'"] * 7 + ["-", "'", "p"]
+
+
+def test_a_header_alone_is_a_table_without_rows(tmp_path: Path):
+    table = read_table(csv(tmp_path, "id,f,label\n"))
+    assert table.ids() == []
+    assert table.numbers(["f"]).shape == (0, 1)
+    assert table.texts("label", gaps=True) == []
+
+
+def test_a_file_below_a_file_is_a_sentence(tmp_path: Path):
+    (tmp_path / "file").touch()
+    check(lambda: write_table(tmp_path / "file" / "p.csv", {"id": ["a"]}), "p.csv", "Expected to")
+
+
 def test_without_pyarrow_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     check(lambda: read_table(csv(tmp_path, CSV)), "evergraph[tables]")

@@ -10,14 +10,12 @@ import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from evergraph.errors import InputError
-from evergraph.estimator.adapters import from_object
-from evergraph.estimator.change import Change, make_change
 from evergraph.estimator.config import make_config
 from evergraph.estimator.diagnosis import diagnose
-from evergraph.estimator.folder import StateFolder
-from evergraph.estimator.inputs import read_ids, read_labels
+from evergraph.estimator.inputs import Change, from_object, make_change, read_ids, read_labels
 from evergraph.estimator.state import State
 from evergraph.estimator.step import OnEvent, advance
+from evergraph.estimator.transaction import load_state, save_state
 from evergraph.nn.device import pick_device
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -194,42 +192,27 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         return list(self._now().graph.ids)
 
     def save(self, folder: str | Path) -> Self:
-        """Writes the present state as the folder's next generation.
+        """Writes the present state as the folder's next version.
 
-        A folder that has changed since this object was loaded or saved there is left alone.
+        A folder that has changed since this object was loaded or saved there is left alone, and
+        so is one with a change that was interrupted.
         """
-        place = StateFolder(Path(folder))
-        with place.writing():
-            there, here = place.generation(), self._saved_in(place)
-            if there != here:
-                raise InputError(
-                    f"Expected '{folder}' at generation {here}, where this estimator comes from "
-                    f"(got {there}); load it again or save elsewhere."
-                )
-            following = 0 if there is None else there + 1
-            place.commit(self._now(), following)
-        self._saved = (place.path.resolve(), following)
+        place, saved = Path(folder), getattr(self, "_saved", None)
+        came_from = saved[1] if saved is not None and saved[0] == place.resolve() else None
+        number = save_state(place, self._now(), came_from)
+        self._saved = (place.resolve(), number)
         return self
 
     @classmethod
     def load(
         cls, folder: str | Path, *, generation: int | None = None, device: str = "auto"
     ) -> ContinualNodeClassifier:
-        """Reads a state, its current generation by default; nothing in it is executed."""
-        place = StateFolder(Path(folder))
-        state, number = place.load(generation)
-        given = state.config.parameters
-        loaded = cls(
-            given.method,
-            buffer_size=given.buffer_size,
-            seed=given.seed,
-            validation_fraction=given.validation_fraction,
-            settings=dict(given.settings) or None,
-            preset=given.preset,
-            device=device,
-        )
+        """Reads a state, its current version by default; nothing in it is executed."""
+        state, number = load_state(Path(folder), generation)
+        given = state.config.parameters.model_dump()
+        loaded = cls(**{**given, "settings": given["settings"] or None}, device=device)
         loaded._state = state
-        loaded._saved = (place.path.resolve(), number)
+        loaded._saved = (Path(folder).resolve(), number)
         return loaded
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -265,7 +248,3 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def _place(self) -> torch.device:
         return pick_device(self.device)
-
-    def _saved_in(self, place: StateFolder) -> int | None:
-        saved: tuple[Path, int] | None = getattr(self, "_saved", None)
-        return saved[1] if saved is not None and saved[0] == place.path.resolve() else None

@@ -1,9 +1,14 @@
-"""What users hand over, in the forms they have it: ids, features, edges, labels."""
+"""Change: what users hand over, in the forms they have it, read into one transaction.
+
+Ids, features, edges and labels come as lists, arrays, tensors and frames, or together as a graph of
+PyG or NetworkX, taken apart without importing either. One file, so that there is one way in.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,13 +16,93 @@ import torch
 from torch import Tensor
 
 from evergraph.errors import InputError
-from evergraph.estimator.growing import Id
+from evergraph.estimator.graph import Id
 from evergraph.stream import Features, SparseRows
 from evergraph.stream.graph import from_scipy_parts
 
 #: Longer names are not names; each is kept as it is.
 MAX_ID_LENGTH = 4096
 INT64 = range(-(2**63), 2**63)
+Pairs = tuple[list[Id], list[Id]]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What happens at once, in this order: removals, new features, nodes, edges, labels."""
+
+    kind: str  # learn, update or remove
+    removed: list[Id] = field(default_factory=list)
+    removed_edges: Pairs = field(default_factory=lambda: ([], []))
+    updated: list[Id] = field(default_factory=list)
+    updated_x: Features | None = None  # [len(updated), d]
+    ids: list[Id] = field(default_factory=list)
+    x: Features | None = None  # [len(ids), d]
+    edges: Pairs = field(default_factory=lambda: ([], []))
+    labels: dict[Id, Id] = field(default_factory=dict)  # of any nodes, new or old
+    columns: tuple[str, ...] | None = None  # names of the features, if they have any
+
+
+def make_change(
+    kind: str,
+    *,
+    columns: Sequence[str] | None,
+    removed: Any = None,
+    removed_edges: Any = None,
+    updated: Any = None,
+    updated_x: Any = None,
+    ids: Any = None,
+    x: Any = None,
+    edges: Any = None,
+    labels: Any = None,
+) -> Change:
+    """Reads a change from what a user gave; ``columns`` are the features' names so far."""
+    new_ids = unique_ids(ids) if ids is not None else []
+    renewed = unique_ids(updated) if updated is not None else []
+    names = tuple(columns) if columns is not None else None
+    features = changed = None
+    if x is not None:
+        features, given = read_features(x, len(new_ids), names)
+        names = names or given
+    elif new_ids:
+        raise InputError(
+            f"Expected 'x' with a row of features for each of {len(new_ids)} ids (got none); give "
+            "them."
+        )
+    if updated_x is not None:
+        changed, given = read_features(updated_x, len(renewed), names)
+        names = names or given
+    return Change(
+        kind,
+        removed=unique_ids(removed) if removed is not None else [],
+        removed_edges=read_edges(removed_edges),
+        updated=renewed if changed is not None else [],
+        updated_x=changed,
+        ids=new_ids,
+        x=features,
+        edges=read_edges(edges),
+        labels=read_labels(labels, new_ids or renewed),
+        columns=names,
+    )
+
+
+def from_object(
+    ids: Any, x: Any, edges: Any, labels: Any, *, known: Container[Id]
+) -> dict[str, Any]:
+    """Returns ids, features, edges and labels, taken from a graph object if ``ids`` is one.
+
+    Of a graph object the nodes that are known already bring their edges alone.
+    """
+    pyg = hasattr(ids, "edge_index") and hasattr(ids, "num_nodes")
+    networkx = hasattr(ids, "nodes") and hasattr(ids, "edges") and hasattr(ids, "adj")
+    if not pyg and not networkx:
+        return {"ids": ids, "x": x, "edges": edges, "labels": labels}
+    for name, value in (("x", x), ("edges", edges), ("labels", labels)):
+        if value is not None:
+            raise InputError(
+                f"Expected no '{name}' beside a graph object, which brings its own (got one); "
+                "leave it out."
+            )
+    return _from_pyg(ids, known) if pyg else _from_networkx(ids, known)
 
 
 def read_ids(values: Any, field: str = "ids") -> list[Id]:
@@ -87,7 +172,7 @@ def read_labels(values: Any, ids: Sequence[Id]) -> dict[Id, Id]:
 def read_features(
     x: Any, count: int, columns: Sequence[str] | None = None
 ) -> tuple[Features, tuple[str, ...] | None]:
-    """Reads one row of numbers per id: arrays, tensors, frames or SciPy's sparse matrices.
+    """Reads one row of numbers per id: arrays, frames, tensors and SciPy's matrices, also sparse.
 
     Args:
         x: The features.
@@ -103,7 +188,9 @@ def read_features(
         if columns is not None:
             x, names = _in_order(x, names, columns), tuple(columns)
         x = x.to_numpy()
-    if hasattr(x, "tocsr"):
+    if isinstance(x, Tensor) and x.layout != torch.strided and x.ndim == 2:
+        x = _from_sparse(x)
+    elif hasattr(x, "tocsr"):
         rows = x.tocsr()
         rows.sum_duplicates()
         x = from_scipy_parts(rows.data, rows.indices, rows.indptr, rows.shape[1])
@@ -112,7 +199,7 @@ def read_features(
         raise InputError(
             f"Expected 'x' of shape [{count}, d], one row per id (got {list(x.shape)}); correct it."
         )
-    _check_finite(x)
+    check_finite(x)
     return x, names
 
 
@@ -148,6 +235,51 @@ def read_edges(edges: Any, field: str = "edges") -> tuple[list[Id], list[Id]]:
     return first, second
 
 
+def _from_pyg(data: Any, known: Container[Id]) -> dict[str, Any]:
+    """Reads ``x``, ``edge_index`` and, where there are any, ``n_id``, ``y`` and ``train_mask``.
+
+    Without ``n_id`` nodes are called 0, 1, …; without ``train_mask`` every ``y`` of at least 0
+    is a label.
+    """
+    if getattr(data, "x", None) is None:
+        raise InputError("Expected 'x' in the Data object (got none); set it.")
+    n_id = getattr(data, "n_id", None)
+    ids = read_ids(n_id if n_id is not None else range(int(data.num_nodes)), "n_id")
+    new = np.array([name not in known for name in ids], dtype=bool)
+    rows = np.flatnonzero(new)
+    labels: list[Any] = [None] * len(ids)
+    if getattr(data, "y", None) is not None:
+        y = data.y.flatten().tolist()
+        mask = getattr(data, "train_mask", None)
+        shown = [True] * len(y) if mask is None else mask.tolist()
+        labels = [v if s and v >= 0 else None for v, s in zip(y, shown, strict=True)]
+    source, target = data.edge_index.tolist()
+    return {
+        "ids": [ids[row] for row in rows],
+        "x": data.x[rows],
+        "edges": [(ids[a], ids[b]) for a, b in zip(source, target, strict=True)],
+        "labels": [labels[row] for row in rows],
+    }
+
+
+def _from_networkx(graph: Any, known: Container[Id]) -> dict[str, Any]:
+    """Reads node attributes ``x`` and, where there is one, ``label`` (or ``y``)."""
+    new = [(name, about) for name, about in graph.nodes(data=True) if name not in known]
+    for name, about in new:
+        if "x" not in about:
+            there = ", ".join(map(str, about)) or "none"
+            raise InputError(
+                f"Expected an attribute 'x' of node {name!r} (got {there}); set it to a list of "
+                "numbers."
+            )
+    return {
+        "ids": [name for name, _ in new],
+        "x": [about["x"] for _, about in new] if new else None,
+        "edges": [(a, b) for a, b in graph.edges()],
+        "labels": [about.get("label", about.get("y")) for _, about in new],
+    }
+
+
 def _items(values: Any, field: str) -> list[Any]:
     if hasattr(values, "tolist"):  # NumPy, PyTorch and pandas
         values = values.tolist()
@@ -158,6 +290,15 @@ def _items(values: Any, field: str) -> list[Any]:
             f"Expected '{field}' as a sequence (got {type(values).__name__}); give a list."
         )
     return [item.item() if isinstance(item, np.generic) else item for item in values]
+
+
+def _from_sparse(x: Tensor) -> SparseRows:
+    """Reads a sparse tensor of any layout."""
+    entries = x.detach().cpu().to_sparse(layout=torch.sparse_coo).coalesce()
+    rows, columns = entries.indices()
+    counts = torch.bincount(rows, minlength=x.shape[0])
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), torch.cumsum(counts, 0)])
+    return SparseRows(entries.values(), columns.contiguous(), indptr, x.shape[1])
 
 
 def _dense(x: Any) -> Tensor:
@@ -173,7 +314,8 @@ def _dense(x: Any) -> Tensor:
         ) from None
 
 
-def _check_finite(x: Features) -> None:
+def check_finite(x: Features) -> None:
+    """Refuses features with NaN or infinity."""
     values = x.values if isinstance(x, SparseRows) else x
     good = torch.isfinite(values)
     if not bool(good.all()):

@@ -1,28 +1,23 @@
-"""State: all that an estimator is at one moment, and how it becomes files."""
+"""State: all that an estimator is at one moment, held-out nodes included."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from evergraph.errors import InputError
 from evergraph.estimator.config import EstimatorConfig
-from evergraph.estimator.evaluator import Evaluator
-from evergraph.estimator.growing import Edits, GrowingGraph, Id, features_state
-from evergraph.files import pack, to_device
+from evergraph.estimator.graph import Edits, GrowingGraph, Id
+from evergraph.files import to_device
 from evergraph.methods import TaskContext, make_method
 from evergraph.nn.device import Plan, denormals_flushed
 from evergraph.stream import Adjacency, GraphView, LabelledNodes
 from evergraph.train import Learner, learner_state, make_context, restore_learner
 from evergraph.validation import Config
-
-#: The files of a generation. The evaluator's is apart: nothing in it is ever shown to a method.
-FILES = ("config.json", "names.json", "graph.safetensors", "learner.safetensors", "evaluator.json")
 
 
 class Entry(Config):
@@ -47,6 +42,77 @@ class Entry(Config):
 
 
 @dataclass(frozen=True)
+class Judgement:
+    """Accuracy on held-out nodes, in percent; None where there is none."""
+
+    accuracy: float | None
+    by_class: list[float | None]
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """Held-out nodes with their labels, and which nodes' labels a method has been shown.
+
+    A label that was shown once cannot judge any more, so that only fresh ones are held out.
+    No method ever gets hold of this.
+    """
+
+    held_out: LabelledNodes
+    shown: Tensor  # [n] bool
+
+    @classmethod
+    def empty(cls) -> Evaluator:
+        """Makes one that knows no nodes."""
+        return cls(no_labels(), torch.empty(0, dtype=torch.bool))
+
+    def renumbered(self, new_rows: Tensor) -> Evaluator:
+        """Follows nodes to new rows; removed ones judge no more."""
+        nodes = new_rows[self.held_out.nodes]
+        held_out = LabelledNodes(nodes, self.held_out.labels).take(nodes >= 0)
+        return Evaluator(held_out, self.shown[new_rows >= 0])
+
+    def grown(self, num_nodes: int) -> Evaluator:
+        """Makes room for new nodes."""
+        more = torch.zeros(num_nodes - self.shown.numel(), dtype=torch.bool)
+        return Evaluator(self.held_out, torch.cat([self.shown, more]))
+
+    def admit(
+        self,
+        labelled: LabelledNodes,
+        num_known: int,
+        fraction: float,
+        generator: torch.Generator,
+    ) -> tuple[Evaluator, LabelledNodes]:
+        """Takes new labels in; returns those that a method may see.
+
+        Nodes that are held out already stay so, with their new label, unless its class is new:
+        a class must be learned before it is judged. Of the others a share of each class is held
+        out, at least one and never the last.
+        """
+        named_again = torch.isin(self.held_out.nodes, labelled.nodes)
+        again = torch.isin(labelled.nodes, self.held_out.nodes) & (labelled.labels < num_known)
+        parts = [self.held_out.take(~named_again), labelled.take(again)]
+        rest = labelled.take(~again)
+        if fraction:
+            fresh = rest.take(~self.shown[rest.nodes])
+            chosen = draw_share(fresh, rest.labels, fraction, generator)
+            parts.append(chosen)
+            rest = rest.take(~torch.isin(rest.nodes, chosen.nodes))
+        shown = self.shown.clone()
+        shown[rest.nodes] = True
+        return Evaluator(join(parts), shown), rest
+
+    def judge(self, logits: Tensor, num_classes: int) -> Judgement:
+        """Measures predictions ``[n, k]`` on the held-out nodes."""
+        labels = self.held_out.labels
+        right = (
+            logits[self.held_out.nodes].argmax(dim=1) == labels if logits.numel() else labels < 0
+        )
+        by_class = [percent(right[labels == label]) for label in range(num_classes)]
+        return Judgement(percent(right), by_class)
+
+
+@dataclass(frozen=True)
 class State:
     """Everything at one moment; never changed, only followed by another.
 
@@ -58,7 +124,6 @@ class State:
         evaluator: Held-out nodes.
         granted: Training labels so far, only for a method that declares that it needs them.
         edits: What the method changed in the graph for itself.
-        shown: The graph with these edits, which predictions are made on.
         history: What every change did.
         columns: Names of the features, if they have any.
     """
@@ -70,18 +135,21 @@ class State:
     evaluator: Evaluator
     granted: LabelledNodes
     edits: Edits
-    shown: Adjacency
     history: tuple[Entry, ...] = ()
     columns: tuple[str, ...] | None = None
 
     @classmethod
     def initial(cls, config: EstimatorConfig) -> State:
         """Makes the state before the first change."""
-        graph, nothing = GrowingGraph.empty(), torch.empty(0, dtype=torch.int64)
         learner = Learner(make_method(config.parameters.method, config.settings))
-        granted = LabelledNodes(nothing, nothing)
-        evaluator = Evaluator.empty()
-        return cls(config, graph, (), learner, evaluator, granted, Edits(), graph.adjacency)
+        return cls(
+            config, GrowingGraph.empty(), (), learner, Evaluator.empty(), no_labels(), Edits()
+        )
+
+    @cached_property
+    def shown(self) -> Adjacency:
+        """The graph with the method's edits, which predictions are made on."""
+        return self.edits.apply(self.graph.adjacency)
 
     def logits(self, device: torch.device) -> Tensor:
         """Predicts every node over every class, ``[n, k]`` on the CPU; computed once."""
@@ -90,7 +158,9 @@ class State:
                 found = torch.zeros(self.graph.num_nodes, len(self.classes))
             else:
                 with denormals_flushed(), torch.no_grad():
-                    learner = copy_learner(self.learner, self.config, device)
+                    learner = self.learner
+                    if device.type != "cpu":
+                        learner = copy_learner(learner, self.config, device)
                     ctx = self._context(learner, device)
                     found = learner.method.predict_logits(ctx).cpu()
             self.__dict__["_logits"] = found
@@ -103,13 +173,13 @@ class State:
 
     def _context(self, learner: Learner, device: torch.device) -> TaskContext:
         """Puts a learner before the present graph, without any label."""
-        nothing = torch.empty(0, dtype=torch.int64)
+        nothing = no_labels()
         view = GraphView(
             task=max(learner.next_task - 1, 0),
             features=self.graph.features,
             adjacency=self.graph.adjacency,
-            train_nodes=nothing,
-            train_labels=nothing,
+            train_nodes=nothing.nodes,
+            train_labels=nothing.labels,
             num_classes=len(self.classes),
             new_classes=(),
         ).to(device)
@@ -118,33 +188,11 @@ class State:
         ctx.adjacency = self.shown.to(device)
         return ctx
 
-    def to_files(self) -> dict[str, bytes]:
-        """Writes the state; the same changes give the same bytes."""
-        held_out = self.evaluator.held_out
-        names = {"ids": self.graph.ids, "classes": self.classes, "columns": self.columns}
-        graph: dict[str, Any] = {
-            "features": features_state(self.graph.features),
-            "adjacency": _adjacency_state(self.graph.adjacency),
-            "edits": {"added": self.edits.added, "deleted": self.edits.deleted},
-            "shown": None,
-            "labelled": self.evaluator.shown,
-        }
-        if self.shown is not self.graph.adjacency:
-            graph["shown"] = _adjacency_state(self.shown)
-        learner = learner_state(self.learner)
-        learner["granted"] = {"nodes": self.granted.nodes, "labels": self.granted.labels}
-        evaluator = {
-            "held_out": [self.graph.ids[row] for row in held_out.nodes.tolist()],
-            "labels": held_out.labels.tolist(),
-            "history": [entry.model_dump(mode="json") for entry in self.history],
-        }
-        return {
-            "config.json": _json(self.config.model_dump(mode="json")),
-            "names.json": _json(names),
-            "graph.safetensors": pack(graph),
-            "learner.safetensors": pack(learner),
-            "evaluator.json": _json(evaluator),
-        }
+
+def no_labels() -> LabelledNodes:
+    """Labels no node."""
+    nothing = torch.empty(0, dtype=torch.int64)
+    return LabelledNodes(nothing, nothing)
 
 
 def copy_learner(learner: Learner, config: EstimatorConfig, device: torch.device) -> Learner:
@@ -155,15 +203,26 @@ def copy_learner(learner: Learner, config: EstimatorConfig, device: torch.device
     return copied
 
 
-def _adjacency_state(graph: Adjacency) -> dict[str, Tensor]:
-    return {"src": graph.src, "indptr": graph.indptr}
+def draw_share(
+    labelled: LabelledNodes, among: Tensor, fraction: float, generator: torch.Generator
+) -> LabelledNodes:
+    """Draws a share of every class, at least one and never all of its labels in ``among``."""
+    order = torch.randperm(labelled.nodes.numel(), generator=generator)
+    chosen = [order[:0]]
+    for label in torch.unique(labelled.labels).tolist():
+        members = order[labelled.labels[order] == label]
+        most = int((among == label).sum()) - 1
+        chosen.append(members[: min(max(1, round(fraction * members.numel())), most)])
+    return labelled.take(torch.sort(torch.cat(chosen)).values)
 
 
-def _json(content: Any) -> bytes:
-    try:
-        return json.dumps(content, allow_nan=False).encode()
-    except ValueError:
-        raise InputError(
-            "Expected finite numbers in what a method reports (got NaN or infinity); correct the "
-            "method."
-        ) from None
+def join(parts: list[LabelledNodes]) -> LabelledNodes:
+    """Puts labelled nodes together, ascending."""
+    nodes = torch.cat([part.nodes for part in parts])
+    order = torch.argsort(nodes)
+    return LabelledNodes(nodes[order], torch.cat([part.labels for part in parts])[order])
+
+
+def percent(right: Tensor) -> float | None:
+    """Returns the share of true values in percent, None of nothing."""
+    return 100.0 * int(right.sum()) / right.numel() if right.numel() else None

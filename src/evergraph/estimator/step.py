@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from evergraph.config import NEEDED_VALIDATION
 from evergraph.errors import InputError
-from evergraph.estimator.change import Change, check_nodes, rows_of
-from evergraph.estimator.evaluator import draw_share, join
-from evergraph.estimator.growing import Edits, Id
-from evergraph.estimator.state import Entry, State, copy_learner
+from evergraph.estimator.graph import Edits, GrowingGraph, Id
+from evergraph.estimator.inputs import Change, Pairs
+from evergraph.estimator.state import Entry, State, copy_learner, draw_share, join
 from evergraph.events import Event
 from evergraph.nn.device import denormals_flushed
 from evergraph.rng import make_generator
@@ -39,10 +39,10 @@ def advance(
 
 def prepare(state: State, change: Change) -> Prepared:
     """Does all of a change but the learning; raises if anything is wrong with it."""
-    check_nodes(state.graph, change)
+    _check_nodes(state.graph, change)
     classes = _classes(state, change)
     learner = copy_learner(state.learner, state.config, torch.device("cpu"))
-    check_buffer(learner, len(classes))
+    _check_buffer(learner, len(classes))
     following = _change_graph(replace(state, learner=learner, classes=classes), change)
     return Prepared(*_admit(following, change, len(state.classes)))
 
@@ -82,7 +82,40 @@ def complete(
     return finished
 
 
-def check_buffer(learner: Learner, num_classes: int) -> None:
+def _check_nodes(graph: GrowingGraph, change: Change) -> None:
+    """Refuses new nodes that are known already and features of another width."""
+    if graph.num_nodes:
+        kind = type(graph.ids[0])
+        words = "text" if kind is str else "whole numbers"
+        for ids in (change.ids, change.updated, change.removed, *change.edges, list(change.labels)):
+            if ids and type(ids[0]) is not kind:
+                raise InputError(
+                    f"Expected ids as {words}, as those known are (got {ids[0]!r}); convert them."
+                )
+    gone = set(change.removed)
+    known = list(map(graph.rows.__contains__, change.ids))
+    if any(known):
+        for row, (name, there) in enumerate(zip(change.ids, known, strict=True), 1):
+            if there and name not in gone:
+                raise InputError(
+                    f"Expected 'ids' of new nodes (got {name!r} in row {row}, which is known); use "
+                    "update for its features and labels."
+                )
+    for x in (change.x, change.updated_x):
+        width = graph.features.shape[1]  # 0 before the first nodes
+        if x is not None and width and x.shape[1] != width:
+            raise InputError(
+                f"Expected 'x' with {width} columns, as in the first batch (got {x.shape[1]}); "
+                "give the same features."
+            )
+
+
+def _rows_of(graph: GrowingGraph, pairs: Pairs, what: str) -> Tensor:
+    """Returns the rows of pairs of ids, ``[2, m]``."""
+    return torch.stack([graph.find(side, what) for side in pairs])
+
+
+def _check_buffer(learner: Learner, num_classes: int) -> None:
     """Refuses more classes than the buffer can hold a node of."""
     buffer = learner.method.buffer
     if buffer is not None and num_classes > buffer.size:
@@ -114,7 +147,7 @@ def _change_graph(state: State, change: Change) -> State:
     """Removes, renews and adds nodes and edges; kept nodes and held-out ones follow."""
     graph, edits, method = state.graph, state.edits, state.learner.method
     evaluator, granted = state.evaluator, state.granted
-    graph = graph.without_edges(rows_of(graph, change.removed_edges, "edges"))
+    graph = graph.without_edges(_rows_of(graph, change.removed_edges, "edges"))
     if change.removed:
         graph, new_rows = graph.without_nodes(graph.find(change.removed, "ids"))
         if method.buffer is not None:
@@ -128,12 +161,11 @@ def _change_graph(state: State, change: Change) -> State:
         graph = graph.with_features(graph.find(change.updated, "ids"), change.updated_x)
     if change.x is not None:
         graph = graph.with_nodes(change.ids, change.x)
-    graph = graph.with_edges(rows_of(graph, change.edges, "edges"))
+    graph = graph.with_edges(_rows_of(graph, change.edges, "edges"))
     return replace(
         state,
         graph=graph,
         edits=edits,
-        shown=edits.apply(graph.adjacency),
         evaluator=evaluator.grown(graph.num_nodes),
         granted=granted,
         columns=change.columns or state.columns,
@@ -174,7 +206,9 @@ def _learn(
 ) -> tuple[State, dict[str, Any]]:
     """Shows the method a view of the present graph and the new labels."""
     config, graph = state.config, state.graph
-    learner = copy_learner(state.learner, config, device)
+    learner = state.learner  # a copy already, made for this change
+    if device.type != "cpu":
+        learner = copy_learner(learner, config, device)
     needs = check_needs(learner.method)
     grants = {}
     if "old_labels" in needs:
@@ -206,11 +240,11 @@ def _learn(
     for event in learn_task(learner, ctx):
         if on_event is not None:
             on_event(event)
-    report = ctx.report
-    settled = copy_learner(learner, config, torch.device("cpu"))
+    learner.context = None
+    if device.type != "cpu":
+        learner = copy_learner(learner, config, torch.device("cpu"))
     granted = join([state.granted, trained]) if "old_labels" in needs else state.granted
-    state = replace(state, learner=settled, granted=granted)
-    if ctx.adjacency is view.adjacency:
-        return replace(state, edits=Edits(), shown=graph.adjacency), report
-    shown = ctx.adjacency.to("cpu")
-    return replace(state, edits=Edits.between(graph.adjacency, shown), shown=shown), report
+    edits = Edits()
+    if ctx.adjacency is not view.adjacency:
+        edits = Edits.between(graph.adjacency, ctx.adjacency.to("cpu"))
+    return replace(state, learner=learner, granted=granted, edits=edits), ctx.report

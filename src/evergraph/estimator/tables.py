@@ -6,6 +6,8 @@ Rows in errors are counted from 1, a header not included. pyarrow reads and writ
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from evergraph.errors import InputError
-from evergraph.estimator.growing import Id
+from evergraph.estimator.graph import Id
 from evergraph.estimator.inputs import MAX_ID_LENGTH
-from evergraph.files import read_regular, write_atomic
+from evergraph.files import read_regular, unwritable, write_atomic
 
 #: A wider table is a mistake, or an attempt to exhaust the memory by a long header.
 MAX_COLUMNS = 20_000
@@ -27,6 +29,8 @@ FREE_CELLS, CELLS_PER_BYTE = 4_000_000, 200
 FREE_BYTES = 64_000_000
 #: How much of a list of ids is looked at as one line.
 MAX_LINE = 4 * MAX_ID_LENGTH
+#: What spreadsheets run, perhaps with apostrophes before it, and numbers that look like it.
+_FORMULA, _NUMBER = re.compile(r"'*[=+\-@\t\r]"), re.compile(r"-[0-9]+")
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -51,6 +55,8 @@ class Table:
                 "convert it."
             )
         values = [_text(value) for value in _values(column)]
+        if self.path.suffix.lower() == ".csv":  # see write_table
+            values = [v[1:] if v and v[0] == "'" and _FORMULA.match(v) else v for v in values]
         for row, value in enumerate(values, 1):
             if value is None and not gaps:
                 raise self.wrong(name, row, "a value", "none")
@@ -77,6 +83,8 @@ class Table:
             column = self._column(name)
             kind = column.type
             if not (arrow.types.is_floating(kind) or arrow.types.is_integer(kind)):
+                if not self.num_rows:  # a header alone
+                    continue
                 if not arrow.types.is_boolean(kind):
                     raise self._no_number(name, column)
                 column = column.cast(arrow.int8())
@@ -120,7 +128,8 @@ class Table:
 
 def read_table(path: Path) -> Table:
     """Reads a ``.csv`` or ``.parquet`` file; ``.txt`` is a list of ids, one per line."""
-    if path.suffix not in {".csv", ".parquet", ".txt"}:
+    suffix = path.suffix.lower()
+    if suffix not in {".csv", ".parquet", ".txt"}:
         raise InputError(
             f"Expected a .csv, .parquet or .txt file (got '{path}'); convert or rename it."
         )
@@ -131,10 +140,10 @@ def read_table(path: Path) -> Table:
             f"Expected to read '{path}' (got: {error.strerror}); check the path."
         ) from None
     _arrow()  # says so if it is not there
-    if path.suffix == ".txt":
+    if suffix == ".txt":
         return _read_lines(path, content)
     try:
-        found = _read_csv(content) if path.suffix == ".csv" else _read_parquet(content)
+        found = _read_csv(content) if suffix == ".csv" else _read_parquet(content)
         found.validate(full=True)  # text that is none, and words that are not in a dictionary
         names = found.column_names
         columns = {name: found.column(at).combine_chunks() for at, name in enumerate(names)}
@@ -142,7 +151,7 @@ def read_table(path: Path) -> Table:
         raise InputError(f"In '{path}': {error}") from None
     except Exception as error:  # pyarrow raises many kinds on damaged bytes
         raise InputError(
-            f"Expected '{path}' to be a {path.suffix[1:]} file (got {_brief(error)}); correct or "
+            f"Expected '{path}' to be a {suffix[1:]} file (got {_brief(error)}); correct or "
             "make it again."
         ) from None
     if len(columns) < len(names):
@@ -154,20 +163,36 @@ def read_table(path: Path) -> Table:
 
 
 def write_table(path: Path, columns: dict[str, Any]) -> None:
-    """Writes columns as CSV or Parquet, by the name of the file, in one step."""
-    arrow = _arrow()
-    table, sink = arrow.table(columns), arrow.BufferOutputStream()
-    if path.suffix == ".csv":
-        from pyarrow import csv  # noqa: PLC0415 - an extra
+    """Writes columns as CSV or Parquet, by the name of the file, in one step.
 
-        csv.write_csv(table, sink)
-    elif path.suffix == ".parquet":
+    In CSV an apostrophe goes before text that a spreadsheet would take for a formula;
+    :func:`read_table` takes it away again.
+    """
+    if path.suffix.lower() == ".csv":  # without pyarrow, which imports pandas to write
+        text = io.StringIO(newline="")
+        lines = csv.writer(text, lineterminator="\n")
+        lines.writerow(columns)
+        lines.writerows(zip(*(map(_guard, values) for values in columns.values()), strict=True))
+        content = text.getvalue().encode()
+    elif path.suffix.lower() == ".parquet":
+        arrow = _arrow()
         from pyarrow import parquet  # noqa: PLC0415 - an extra
 
-        parquet.write_table(table, sink)
+        sink = arrow.BufferOutputStream()
+        parquet.write_table(arrow.table(columns), sink)
+        content = sink.getvalue().to_pybytes()
     else:
         raise InputError(f"Expected a .csv or .parquet file to write (got '{path}'); rename it.")
-    write_atomic(path, sink.getvalue().to_pybytes())
+    try:
+        write_atomic(path, content)
+    except OSError as error:  # a file in place of a folder
+        raise unwritable(path, error) from None
+
+
+def _guard(value: Any) -> Any:
+    """Puts an apostrophe before text that a spreadsheet would run as a formula."""
+    odd = isinstance(value, str) and _FORMULA.match(value) and not _NUMBER.fullmatch(value)
+    return f"'{value}" if odd else value
 
 
 def _read_lines(path: Path, content: bytes) -> Table:
@@ -188,7 +213,7 @@ def _read_lines(path: Path, content: bytes) -> Table:
 
 
 def _read_csv(content: bytes) -> Any:
-    from pyarrow import csv  # noqa: PLC0415 - an extra
+    from pyarrow import csv as arrow_csv  # noqa: PLC0415 - an extra
 
     header = content[:1_000_000].split(b"\n", 1)[0]
     if header.count(b",") >= MAX_COLUMNS:
@@ -197,10 +222,10 @@ def _read_csv(content: bytes) -> Any:
             "with fewer, or the library with sparse features."
         )
     text = _arrow().string()
-    return csv.read_csv(
+    return arrow_csv.read_csv(
         _arrow().BufferReader(content),
-        read_options=csv.ReadOptions(use_threads=False),
-        convert_options=csv.ConvertOptions(
+        read_options=arrow_csv.ReadOptions(use_threads=False),
+        convert_options=arrow_csv.ConvertOptions(
             column_types=dict.fromkeys(("id", "label", "source", "target"), text),
             strings_can_be_null=False,
         ),

@@ -18,7 +18,7 @@ import pytest
 
 from batches import contents
 from evergraph.estimator import ContinualNodeClassifier
-from evergraph.estimator.lock import locked
+from evergraph.estimator.store import Store
 from support import Command
 
 pytest.importorskip("pyarrow")
@@ -73,13 +73,13 @@ def test_learn_predict_inspect_from_files(folder: Path, command: Command):
     assert parquet.read_table("two.parquet")["id"].to_pylist() == ["n7", "n0"]
 
     about = json.loads(command("inspect", "state", "--json").out)
-    assert about["generation"] == 2
+    assert about["version"] == 2
     assert [entry["name"] for entry in about["classes"]] == ["u", "v", "w"]
     assert len(about["history"]) == 2
     text = command("inspect", "state").out
-    for word in ("in buffer", "held-out", "replay", "generation 2", "warning: Class 'w'"):
+    for word in ("in buffer", "held-out", "replay", "version 2", "warning: Class 'w'"):
         assert word in text
-    assert json.loads(command("inspect", "state", "--generation", 1, "--json").out)["nodes"] == 8
+    assert json.loads(command("inspect", "state", "--version", 1, "--json").out)["nodes"] == 8
 
 
 def test_states_of_the_library_with_numbers_as_names_work_with_files(
@@ -91,10 +91,11 @@ def test_states_of_the_library_with_numbers_as_names_work_with_files(
     (folder / "labels.csv").write_text("id,label\n3,20\n")
     assert command("learn", "state", "--labels", "labels.csv").code == 0
     assert ContinualNodeClassifier.load("state").classes_.tolist() == [10, 20]
-    (folder / "ids.txt").write_text("3\nthree\n")
-    answer = command("predict", "state", "--ids", "ids.txt", "-o", "out.csv")
-    assert answer.code == 2
-    assert "'three' in row 2" in answer.err
+    for odd in ("three", "--3", "²", "1_0", "٣", "9" * 30, "+3"):  # what int() reads, or not
+        (folder / "ids.txt").write_text(f"3\n{odd}\n")
+        answer = command("predict", "state", "--ids", "ids.txt", "-o", "out.csv")
+        assert answer.code == 2
+        assert f"'{odd}' in row 2" in answer.err
 
 
 REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
@@ -107,6 +108,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "other features": (("learn", "state", "--nodes", "other.csv"), "'h'"),
     "other method": (("learn", "state", "--edges", "edges.csv", "--method", "gem"), "method"),
     "too many classes": (("learn", "state", "--labels", "many.csv"), "at least 5"),
+    "output below a file": (("predict", "state", "-o", "nodes.csv/p.csv"), "p.csv"),
     "output": (("predict", "state", "-o", "p.txt"), "'p.txt'"),
     "setting": (("learn", "new", "--nodes", "nodes.csv", "--set", "epoch=1"), "'epochs'"),
 }
@@ -133,7 +135,7 @@ def test_bad_input_exits_2_with_a_sentence_and_changes_nothing(
 
 def test_second_writer_exits_2_and_names_the_first(folder: Path, command: Command):
     command("learn", "state", "--nodes", "nodes.csv", "--edges", "edges.csv", *OPTIONS)
-    with locked(folder / "state"):
+    with Store(folder / "state").writing():
         answer = command("learn", "state", "--edges", "edges.csv")
         assert answer.code == 2
         assert f"process {os.getpid()}" in answer.err
@@ -145,6 +147,33 @@ def test_resume_says_when_there_is_nothing_to_do(folder: Path, command: Command)
     answer = command("resume", "state")
     assert answer.code == 0
     assert "Nothing was unfinished" in answer.err
+
+
+def test_names_cannot_write_to_the_terminal(folder: Path, command: Command):
+    (folder / "nodes.csv").write_text(NODES.replace(",u\n", ",\x1b[31mu\n"))
+    words = ("learn", "state", "--nodes", "nodes.csv", *OPTIONS)
+    told = [command(*words), command("inspect", "state")]
+    assert all(answer.code == 0 for answer in told)
+    assert not any("\x1b[31m" in answer.out + answer.err for answer in told)
+    assert "\\x1b[31mu" in told[0].out
+
+
+def test_header_alone_and_upper_case_suffix_are_accepted(folder: Path, command: Command):
+    (folder / "nodes.csv").rename(folder / "NODES.CSV")
+    (folder / "edges.csv").write_text("source,target\n")
+    words = ("--nodes", "NODES.CSV", "--edges", "edges.csv")
+    assert "8 nodes, 0 edges" in command("learn", "state", *words, *OPTIONS).out
+    (folder / "more.csv").write_text("id,f,g,label\n")
+    assert "8 nodes, 0 edges" in command("learn", "state", "--nodes", "more.csv").out
+
+
+def test_convert_brings_an_old_state_up(folder: Path, command: Command):
+    old = Path(__file__).parents[2] / "data" / "v0.1.0" / "states" / "dslr-pending"
+    answer = command("convert", str(old), "new")
+    assert answer.code == 0
+    assert "evergraph resume new" in " ".join(answer.out.split())
+    assert "The interrupted change is learned" in command("resume", "new", "--device", "cpu").err
+    assert "Expected a state of 0.1.0" in command("convert", "new").err
 
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -170,10 +199,10 @@ def started() -> Iterator[Start]:
         process.communicate()
 
 
-def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
-    """Waits until a command has written a file: a busy machine may take a minute to start it."""
+def wait_for(done: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Waits for what a command does: a busy machine may take a minute to start it."""
     deadline = time.monotonic() + 180
-    while not path.exists() and process.poll() is None and time.monotonic() < deadline:
+    while not done() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
 
 
@@ -208,8 +237,8 @@ def test_signals_leave_a_state_that_resumes(
     words = ("learn", "state", "--nodes", "nodes.csv", "--edges", "edges.csv", *OPTIONS)
     long = ("--set", "epochs=100000")
     process = started(*words, *long)
-    pending = folder / "state" / "pending.safetensors"
-    wait_for(pending, process)
+    state = Store(folder / "state")
+    wait_for(lambda: state.exists and state.has_pending, process)
     second = command("learn", "state", "--edges", "edges.csv")  # while the first one learns
     assert second.code == 2
     assert f"process {process.pid} on" in second.err
@@ -222,10 +251,13 @@ def test_signals_leave_a_state_that_resumes(
         "evergraph: Interrupted: what was finished is kept; 'evergraph resume state' finishes the "
         "change if it was begun."
     )
-    assert pending.exists()
+    assert state.has_pending
     answer = command(*words, *long)  # another learn waits for the unfinished one
     assert answer.code == 2
     assert "evergraph resume" in answer.err
+    answer = command("resume", "state", "--discard")
+    assert "The unfinished change is discarded" in answer.err
+    assert not state.has_pending
 
 
 def test_sigterm_in_a_run_exits_143_and_the_run_resumes(
@@ -234,7 +266,7 @@ def test_sigterm_in_a_run_exits_143_and_the_run_resumes(
     words = ("run", "--dataset", "graph.npz", "--output", "out", "--set", "epochs=30")
     small = ("--set", "channels=4", "--set", "heads=2", "--method", "finetune")
     process = started(*words, *small)
-    wait_for(work / "out" / "config.yaml", process)
+    wait_for((work / "out" / "config.yaml").exists, process)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
     assert process.returncode in {143, 0}, errors

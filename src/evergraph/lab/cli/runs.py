@@ -98,16 +98,19 @@ def run(
 
 def resume(
     folder: Annotated[Path, typer.Argument(help="Folder of a run, or of an estimator's state.")],
+    discard: Annotated[
+        bool, typer.Option("--discard", help="Forget a state's unfinished change instead.")
+    ] = False,
     device: options.DeviceOption = "auto",
     data_root: options.DataRootOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Continue a run after its last finished task, or finish an interrupted learn."""
-    from evergraph.estimator.folder import StateFolder  # noqa: PLC0415 - a run needs none of it
+    from evergraph.estimator.store import Store  # noqa: PLC0415 - a run needs none of it
     from evergraph.lab.cli.states import resume_state  # noqa: PLC0415
 
-    if StateFolder(folder).exists:
-        resume_state(folder, device, as_json)
+    if Store(folder).exists:
+        resume_state(folder, device, as_json, discard)
         return
     carry_out(RunFolder(folder).config(), folder, device, data_root, as_json)
 

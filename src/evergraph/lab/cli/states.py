@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,22 +11,25 @@ from typing import Annotated, Any
 import typer
 
 from evergraph.config import parse_settings
-from evergraph.errors import InputError
-from evergraph.estimator.change import Change, make_change
+from evergraph.errors import InputError, one_line
+from evergraph.estimator.convert import convert_state
 from evergraph.estimator.diagnosis import diagnose
-from evergraph.estimator.folder import StateFolder
-from evergraph.estimator.growing import Id
+from evergraph.estimator.graph import Id
+from evergraph.estimator.inputs import INT64, Change, make_change
 from evergraph.estimator.state import State
 from evergraph.estimator.tables import Table, read_table, write_table
-from evergraph.estimator.transaction import learn_into, resume
+from evergraph.estimator.transaction import learn_into, load_state, resume
 from evergraph.lab.cli import options
 from evergraph.lab.cli.progress import ChangeProgress, make_console
 from evergraph.lab.tables import Sheet
 from evergraph.nn.device import pick_device
 
+#: What int() reads beyond this (``1_0``, other scripts' digits) is no number in a file.
+_WHOLE = re.compile(r"-?[0-9]{1,19}")
 StateArgument = Annotated[Path, typer.Argument(help="Folder of an estimator's state.")]
-GenerationOption = Annotated[
-    int | None, typer.Option(help="An earlier generation instead of the current one.")
+VersionOption = Annotated[
+    int | None,
+    typer.Option("--version", "--generation", help="An earlier version, not the current one."),
 ]
 
 
@@ -88,11 +92,11 @@ def predict(
     state: StateArgument,
     output: Annotated[Path, typer.Option("-o", "--output", help="A .csv or .parquet file.")],
     ids: Annotated[Path | None, typer.Option(help="Ids to predict; all by default.")] = None,
-    generation: GenerationOption = None,
+    version: VersionOption = None,
     device: options.DeviceOption = "auto",
 ) -> None:
     """Write the class of every node, with its probability."""
-    present, _ = StateFolder(state).load(generation)
+    present, _ = load_state(state, version)
     if not present.classes:
         raise InputError(
             f"Expected a state that has learned labels (got none in '{state}'); learn some first."
@@ -113,13 +117,13 @@ def predict(
 
 def inspect(
     state: StateArgument,
-    generation: GenerationOption = None,
+    version: VersionOption = None,
     device: options.DeviceOption = "auto",
     as_json: options.JsonOption = False,
 ) -> None:
     """Show classes, buffer, memory, held-out accuracy over time and warnings."""
-    present, number = StateFolder(state).load(generation)
-    about = {"generation": number, **diagnose(present, pick_device(device))}
+    present, number = load_state(state, version)
+    about = {"version": number, **diagnose(present, pick_device(device))}
     history = [entry.model_dump() for entry in present.history]
     if as_json:
         print(json.dumps({**about, "history": history}, indent=2))
@@ -129,7 +133,7 @@ def inspect(
         console.print(sheet.rich())
     buffer = about["buffer"]
     console.print(
-        f"{about['method']} · generation {number} · {about['nodes']:,} nodes, {about['edges']:,} "
+        f"{about['method']} · version {number} · {about['nodes']:,} nodes, {about['edges']:,} "
         f"edges · buffer {buffer['nodes']}/{buffer['size']}, {about['memory_bytes']:,} bytes",
         markup=False,
     )
@@ -137,12 +141,22 @@ def inspect(
         console.print(f"warning: {warning}", markup=False)
 
 
-def resume_state(path: Path, device: str, as_json: bool) -> None:
-    """Finishes an interrupted change of a state."""
+def convert(
+    old: Annotated[Path, typer.Argument(help="Folder of a state that 0.1.0 wrote.")],
+    new: Annotated[
+        Path | None, typer.Argument(help="Folder to write to; the same one by default.")
+    ] = None,
+) -> None:
+    """Bring a state of release 0.1.0 to the present format."""
+    make_console().print(convert_state(old, new or old), markup=False)
+
+
+def resume_state(path: Path, device: str, as_json: bool, discard: bool) -> None:
+    """Finishes an interrupted change of a state, or forgets it."""
     console = make_console(stderr=True)
     progress = ChangeProgress(console)
     with progress.running():
-        state, told = resume(path, device=pick_device(device), on_event=progress)
+        state, told = resume(path, device=pick_device(device), discard=discard, on_event=progress)
     console.print(told, markup=False)
     show(state, path, as_json)
 
@@ -157,7 +171,7 @@ def show(state: State, path: Path, as_json: bool) -> None:
         return
     judged = entry["accuracy"]
     accuracy = "no held-out nodes" if judged is None else f"{judged:.2f} % on held-out nodes"
-    new = ", ".join(entry["new_classes"])
+    new = one_line(", ".join(entry["new_classes"]))
     make_console().print(
         f"{path}: {entry['num_nodes']:,} nodes, {entry['num_edges']:,} edges, "
         f"{len(state.classes)} classes{f' (new: {new})' if new else ''}; learned "
@@ -201,14 +215,13 @@ def like(known: Sequence[Id], names: Sequence[Any]) -> list[Id]:
     """Reads names as whole numbers where those known are: files hold text alone."""
     if not known or isinstance(known[0], str):
         return list(names)
-    try:
-        return [int(name) for name in names]
-    except ValueError:
-        odd = next(row for row, name in enumerate(names, 1) if not name.lstrip("-").isdigit())
-        raise InputError(
-            f"Expected whole numbers, as the state's names are (got {names[odd - 1]!r} in row "
-            f"{odd}); correct it."
-        ) from None
+    for row, name in enumerate(names, 1):
+        if not _WHOLE.fullmatch(name) or int(name) not in INT64:
+            raise InputError(
+                f"Expected whole numbers, as the state's names are (got {name!r} in row {row}); "
+                "correct it."
+            )
+    return [int(name) for name in names]
 
 
 def _feature_names(table: Table, columns: tuple[str, ...] | None) -> tuple[str, ...]:
@@ -233,7 +246,7 @@ def _feature_names(table: Table, columns: tuple[str, ...] | None) -> tuple[str, 
 def _class_sheet(about: dict[str, Any]) -> Sheet:
     rows = [
         [
-            str(entry["name"]),
+            one_line(str(entry["name"])),
             str(entry["buffer"]),
             str(entry["held_out"]),
             _percent(entry["accuracy"]),
@@ -252,7 +265,7 @@ def _history_sheet(history: list[dict[str, Any]]) -> Sheet:
             f"{entry['num_nodes']:,}",
             f"{entry['num_edges']:,}",
             f"{entry['trained_on']:,}",
-            ", ".join(entry["new_classes"]) or "–",
+            one_line(", ".join(entry["new_classes"])) or "–",
             _percent(entry["accuracy"]),
         ]
         for entry in history

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from conftest import to_sparse
 from evergraph.errors import InputError
-from evergraph.estimator.growing import Edits, GrowingGraph, stack
+from evergraph.estimator.graph import Edits, GrowingGraph, stack
 from evergraph.stream import Features
 from support import adjacency
 

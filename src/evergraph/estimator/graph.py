@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,7 +28,7 @@ class Edits:
         """Compares two graphs of the same nodes."""
         added = after.keys[~torch.isin(after.keys, before.keys)]
         deleted = before.keys[~torch.isin(before.keys, after.keys)]
-        return cls(_pairs(added, before.num_nodes), _pairs(deleted, before.num_nodes))
+        return cls(undirected(added, before.num_nodes), undirected(deleted, before.num_nodes))
 
     def apply(self, graph: Adjacency) -> Adjacency:
         """Returns the graph as the method wants it; the same object when nothing changed."""
@@ -160,16 +159,8 @@ def sparse(x: Tensor) -> SparseRows:
     return SparseRows(x[rows, columns], columns, indptr, x.shape[1])
 
 
-def features_state(x: Features) -> dict[str, Any]:
-    """Returns tensors and plain values that :func:`restore_features` takes back."""
-    if isinstance(x, Tensor):
-        return {"dense": x}
-    parts = {"values": x.values, "indices": x.indices, "indptr": x.indptr}
-    return {**parts, "num_columns": x.num_columns}
-
-
-def _pairs(keys: Tensor, num_nodes: int) -> Tensor:
-    """Turns directed keys into undirected pairs, each once."""
+def undirected(keys: Tensor, num_nodes: int) -> Tensor:
+    """Turns directed keys into undirected pairs, each once and the smaller end first."""
     second = torch.div(keys, max(num_nodes, 1), rounding_mode="floor")
     first = keys - second * num_nodes
     once = first < second
