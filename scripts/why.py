@@ -199,12 +199,13 @@ def loss_on_both(self: ReplayBase[Any], ctx: TaskContext) -> Tensor:
     """Weighs current and replayed nodes, these on the refined and on the original graph."""
     if not len(self.buffer):
         return ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
-    kept, weight, count = self.replayed(), self._weight, ctx.batch.nodes.numel()
-    logits, own = ctx.forward(ctx.together(kept.nodes)), ctx.forward(kept.nodes, ctx.view.adjacency)
-    replayed = ctx.cross_entropy(logits[count:], kept.labels, weight)
+    kept, weight = self.replayed(), self._weight
+    current, refined = ctx.forward_with(kept.nodes)
+    own = ctx.forward(kept.nodes, ctx.view.adjacency)
+    replayed = ctx.cross_entropy(refined, kept.labels, weight)
     replayed = (replayed + ctx.cross_entropy(own, kept.labels, weight)) / 2
     beta = self.beta(ctx)
-    return beta * ctx.cross_entropy(logits[:count], ctx.batch.labels) + (1 - beta) * replayed
+    return beta * ctx.cross_entropy(current, ctx.batch.labels) + (1 - beta) * replayed
 
 
 def moved(ctx: TaskContext, kept: LabelledNodes) -> float:

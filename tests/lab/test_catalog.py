@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -171,7 +171,7 @@ def draw_nothing(spec: object, folder: Path, name: str, formats: Any = FORMATS, 
 def test_reproduce_writes_every_file(
     name: str, reproduced: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sys.modules["evergraph.lab.cli.reproduce"], "run_jobs", refuse)
+    monkeypatch.setattr(importlib.import_module("evergraph.lab.cli.reproduce"), "run_jobs", refuse)
     formats = ("png", "svg", "pdf") if name in ALL_FORMATS else ("svg",)
     monkeypatch.setattr(
         "evergraph.lab.report.reproduction.write_figure", partial(write_figure, formats=formats)

@@ -275,7 +275,10 @@ class Analytic(Method[AnalyticConfig]):
             if other or config.projection not in (None, width // blocks):
                 raise ValueError("moments of other settings")
         kept = None if self.buffer is None else self.buffer.rows.get("features")
-        if any(rows is not None and rows.shape[-1] != width for rows in (self.mean_row, kept)):
+        mean = self.mean_row
+        if (mean is not None and mean.shape != (width,)) or (
+            kept is not None and kept.shape[1:] != (width,)
+        ):
             raise ValueError("rows of other columns")
         if self.mean_of < 0:
             raise ValueError("a negative number of nodes")
