@@ -9,8 +9,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evergraph.kernels import distances
-from evergraph.kernels.distances import count_within, mean_pairwise_distance, neighbor_counts
+from evergraph.kernels import ops as distances
+from evergraph.kernels.ops import count_within, mean_pairwise_distance, neighbor_counts
 from evergraph.memory import coverage, coverage_diversity
 from evergraph.structure import nearest_nodes
 from support import seeded

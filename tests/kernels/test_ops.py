@@ -13,17 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
-from evergraph.kernels.ops import (
-    Ends,
-    collect,
-    dense_dropout,
-    dropout,
-    edge_softmax,
-    grouped,
-    project,
-    relu_dropout,
-    spread,
-)
+from evergraph.kernels.attention import Ends, collect, edge_softmax, grouped, spread
+from evergraph.kernels.ops import dense_dropout, dropout, project, relu_dropout
 from evergraph.nn.model import ModelConfig
 from evergraph.stream import Adjacency, SparseRows
 from evergraph.stream.adjacency import chunk_pointers

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evergraph.kernels.distances import distance_blocks, mean_pairwise_distance
+from evergraph.kernels.ops import distance_blocks, mean_pairwise_distance
 from evergraph.memory import SELECTORS, CoverageDiversity, SelectionPool, coverage_diversity
 from evergraph.stream import Adjacency
 
@@ -187,14 +187,14 @@ def test_coverage_diversity_does_not_depend_on_blocks(monkeypatch, entries):
     h = torch.randn(30, 4, generator=torch.Generator().manual_seed(1))
     expected = coverage_diversity(h, 30, 0.4)
     mean = mean_pairwise_distance(h)
-    monkeypatch.setattr("evergraph.kernels.distances.BLOCK_ENTRIES", entries)
+    monkeypatch.setattr("evergraph.kernels.ops.BLOCK_ENTRIES", entries)
     assert torch.equal(coverage_diversity(h, 30, 0.4), expected)
     torch.testing.assert_close(mean_pairwise_distance(h), mean)
 
 
 @pytest.mark.parametrize(("entries", "sizes"), [(1, [1] * 7), (14, [2, 2, 2, 1]), (1000, [7])])
 def test_distance_blocks_are_bounded_and_exact(monkeypatch, entries, sizes):
-    monkeypatch.setattr("evergraph.kernels.distances.BLOCK_ENTRIES", entries)
+    monkeypatch.setattr("evergraph.kernels.ops.BLOCK_ENTRIES", entries)
     h = torch.randn(7, 3, generator=torch.Generator().manual_seed(1))
     blocks = list(distance_blocks(h, h))
     assert [block.shape for _, block in blocks] == [(size, 7) for size in sizes]

@@ -105,7 +105,7 @@ def test_nearest_nodes_of_close_embeddings_are_exact():
 def test_nearest_nodes_does_not_depend_on_blocks(monkeypatch, entries):
     h = torch.randn(30, 4, generator=seeded(1))
     expected = nearest_nodes(h, torch.arange(0, 30, 2), 7)
-    monkeypatch.setattr("evergraph.kernels.distances.BLOCK_ENTRIES", entries)
+    monkeypatch.setattr("evergraph.kernels.ops.BLOCK_ENTRIES", entries)
     assert torch.equal(nearest_nodes(h, torch.arange(0, 30, 2), 7), expected)
 
 

@@ -1,6 +1,6 @@
 """Attention, dropout, sparse products, distances: plain, and compiled for CPU and CUDA.
 
-``ops``, ``attention`` and ``distances`` are what other packages call. ``cpu`` launches the
+``ops`` and ``attention`` are what other packages call. ``cpu`` launches the
 kernels of ``numba_kernels``, ``cuda`` those of ``triton_kernels``; both are imported when first
 needed.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -11,13 +12,10 @@ from torch.nn import functional
 
 from evergraph.kernels.ops import (
     Activation,
-    Ends,
     call,
-    collect,
-    edge_softmax,
     kernels,
+    linear,
     project,
-    spread,
     weight_gradient,
 )
 from evergraph.stream.adjacency import Adjacency
@@ -28,6 +26,84 @@ AttentionPath = Literal["auto", "plain", "fused"]
 #: Rows of a layer above this many bytes are let go as soon as the backward pass can do without
 #: them: projected rows are computed anew, and so is the rest if a second pass comes.
 KEPT_BYTES = 64_000_000
+
+
+@dataclass(frozen=True)
+class Ends:
+    """One end of every edge, with the order that groups edges by that end."""
+
+    node: Tensor  # [E]
+    order: Tensor | None  # [E] edge positions grouped by node; None when they already are
+    indptr: Tensor  # [n + 1]
+    chunks: tuple[Tensor, Tensor] | None = None  # see chunk_pointers; None sums in one go
+
+    @classmethod
+    def of(cls, node: Tensor, num_nodes: int) -> Ends:
+        """Any list of nodes as ends, in any order."""
+        # Sorting instead of counting never waits for the device.
+        grouped, order = torch.sort(node, stable=True)
+        bounds = torch.arange(num_nodes + 1, device=node.device)
+        return cls(node, order, torch.searchsorted(grouped, bounds))
+
+    @classmethod
+    def targets(cls, adjacency: Adjacency) -> Ends:
+        """The destinations of the edges."""
+        chunks = adjacency.chunks if adjacency.dst.is_cuda else None
+        return cls(adjacency.dst, None, adjacency.indptr, chunks)
+
+    @classmethod
+    def sources(cls, adjacency: Adjacency) -> Ends:
+        """The sources of the edges."""
+        chunks = adjacency.source_chunks if adjacency.src.is_cuda else None
+        return cls(adjacency.src, adjacency.by_source, adjacency.source_indptr, chunks)
+
+
+def grouped(rows: Tensor, ends: Ends, reduce: Literal["sum", "max"]) -> Tensor:
+    """Reduces edge rows at their ends group by group, in a fixed order, hubs in two rounds.
+
+    A node without edges gets 0 for a sum and −∞ for a maximum.
+    """
+    initial = 0.0 if reduce == "sum" else -torch.inf
+    rows = rows if ends.order is None else rows.index_select(0, ends.order)
+    for pointer in (ends.indptr,) if ends.chunks is None else ends.chunks:
+        rows = torch.segment_reduce(
+            rows, reduce, offsets=pointer, axis=0, initial=initial, unsafe=True
+        )
+    return rows
+
+
+def spread(rows: Tensor, ends: Ends) -> Tensor:
+    """Gives each edge the row of its end: ``[n, ...]`` → ``[E, ...]``."""
+    return linear(rows, partial(_to_edges, ends), partial(_to_nodes, ends))
+
+
+def collect(rows: Tensor, ends: Ends) -> Tensor:
+    """Sums edge rows at their ends: ``[E, ...]`` → ``[n, ...]``."""
+    return linear(rows, partial(_to_nodes, ends), partial(_to_edges, ends))
+
+
+def _to_edges(ends: Ends, rows: Tensor) -> Tensor:
+    return rows.index_select(0, ends.node)
+
+
+def _to_nodes(ends: Ends, rows: Tensor) -> Tensor:
+    if rows.is_cuda:
+        # index_add_ would use atomics there, in an order that changes from run to run.
+        return grouped(rows, ends, "sum")
+    out = rows.new_zeros(ends.indptr.numel() - 1, *rows.shape[1:])
+    return out.index_add_(0, ends.node, rows)
+
+
+def edge_softmax(scores: Tensor, ends: Ends) -> Tensor:
+    """Normalises edge scores ``[E, H]`` over the edges that share an end."""
+    fixed = scores.detach()
+    if scores.is_cuda:  # scattering a maximum there makes the edges of a hub wait in line
+        highest = grouped(fixed, ends, "max")
+    else:
+        highest = scores.new_full((ends.indptr.numel() - 1, scores.shape[1]), -torch.inf)
+        highest.scatter_reduce_(0, ends.node[:, None].expand_as(scores), fixed, "amax")
+    weights = torch.exp(scores - highest.index_select(0, ends.node))
+    return weights / spread(collect(weights, ends), ends)
 
 
 @dataclass(frozen=True)

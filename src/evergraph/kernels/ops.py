@@ -1,24 +1,24 @@
-"""The few operations that every encoder is made of: over edges, dropout, sparse products.
+"""What compiled kernels are called through: dropout, sparse products, distances.
 
-Each one gives the same bits on every call, on CPU and CUDA: sums over edges run in a fixed
-order and random masks come from an explicit generator. All can be differentiated twice, but
-for :func:`relu_dropout` when it is fused.
+Each one gives the same bits on every call, on CPU and CUDA: sums run in a fixed order and random
+masks come from an explicit generator. All but distances can be differentiated twice, and
+:func:`relu_dropout` where it is not fused.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import Any, Literal
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from evergraph.stream.adjacency import Adjacency, Pattern
+from evergraph.stream.adjacency import Pattern
 from evergraph.stream.graph import Features, SparseRows
 
 
@@ -46,9 +46,14 @@ def call(function: Any, *arguments: Any) -> Tensor:
     return out
 
 
-class _Linear(torch.autograd.Function):
+def linear(
+    rows: Tensor, function: Callable[[Tensor], Tensor], adjoint: Callable[[Tensor], Tensor]
+) -> Tensor:
     """Applies a linear map, given with its adjoint: each is the gradient of the other."""
+    return call(_Linear, rows, function, adjoint)
 
+
+class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -62,84 +67,6 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         return call(_Linear, grads[0], ctx.adjoint, ctx.function), None, None
-
-
-@dataclass(frozen=True)
-class Ends:
-    """One end of every edge, with the order that groups edges by that end."""
-
-    node: Tensor  # [E]
-    order: Tensor | None  # [E] edge positions grouped by node; None when they already are
-    indptr: Tensor  # [n + 1]
-    chunks: tuple[Tensor, Tensor] | None = None  # see chunk_pointers; None sums in one go
-
-    @classmethod
-    def of(cls, node: Tensor, num_nodes: int) -> Ends:
-        """Any list of nodes as ends, in any order."""
-        # Sorting instead of counting never waits for the device.
-        grouped, order = torch.sort(node, stable=True)
-        bounds = torch.arange(num_nodes + 1, device=node.device)
-        return cls(node, order, torch.searchsorted(grouped, bounds))
-
-    @classmethod
-    def targets(cls, adjacency: Adjacency) -> Ends:
-        """The destinations of the edges."""
-        chunks = adjacency.chunks if adjacency.dst.is_cuda else None
-        return cls(adjacency.dst, None, adjacency.indptr, chunks)
-
-    @classmethod
-    def sources(cls, adjacency: Adjacency) -> Ends:
-        """The sources of the edges."""
-        chunks = adjacency.source_chunks if adjacency.src.is_cuda else None
-        return cls(adjacency.src, adjacency.by_source, adjacency.source_indptr, chunks)
-
-
-def grouped(rows: Tensor, ends: Ends, reduce: Literal["sum", "max"]) -> Tensor:
-    """Reduces edge rows at their ends group by group, in a fixed order, hubs in two rounds.
-
-    A node without edges gets 0 for a sum and −∞ for a maximum.
-    """
-    initial = 0.0 if reduce == "sum" else -torch.inf
-    rows = rows if ends.order is None else rows.index_select(0, ends.order)
-    for pointer in (ends.indptr,) if ends.chunks is None else ends.chunks:
-        rows = torch.segment_reduce(
-            rows, reduce, offsets=pointer, axis=0, initial=initial, unsafe=True
-        )
-    return rows
-
-
-def spread(rows: Tensor, ends: Ends) -> Tensor:
-    """Gives each edge the row of its end: ``[n, ...]`` → ``[E, ...]``."""
-    return call(_Linear, rows, partial(_to_edges, ends), partial(_to_nodes, ends))
-
-
-def collect(rows: Tensor, ends: Ends) -> Tensor:
-    """Sums edge rows at their ends: ``[E, ...]`` → ``[n, ...]``."""
-    return call(_Linear, rows, partial(_to_nodes, ends), partial(_to_edges, ends))
-
-
-def _to_edges(ends: Ends, rows: Tensor) -> Tensor:
-    return rows.index_select(0, ends.node)
-
-
-def _to_nodes(ends: Ends, rows: Tensor) -> Tensor:
-    if rows.is_cuda:
-        # index_add_ would use atomics there, in an order that changes from run to run.
-        return grouped(rows, ends, "sum")
-    out = rows.new_zeros(ends.indptr.numel() - 1, *rows.shape[1:])
-    return out.index_add_(0, ends.node, rows)
-
-
-def edge_softmax(scores: Tensor, ends: Ends) -> Tensor:
-    """Normalises edge scores ``[E, H]`` over the edges that share an end."""
-    fixed = scores.detach()
-    if scores.is_cuda:  # scattering a maximum there makes the edges of a hub wait in line
-        highest = grouped(fixed, ends, "max")
-    else:
-        highest = scores.new_full((ends.indptr.numel() - 1, scores.shape[1]), -torch.inf)
-        highest.scatter_reduce_(0, ends.node[:, None].expand_as(scores), fixed, "amax")
-    weights = torch.exp(scores - highest.index_select(0, ends.node))
-    return weights / spread(collect(weights, ends), ends)
 
 
 def dropout(features: Features, p: float, generator: torch.Generator | None) -> Features:
@@ -164,7 +91,7 @@ def dense_dropout(rows: Tensor, p: float, generator: torch.Generator | None) -> 
         return rows
     mask = Activation.draw(p, generator, rows.device)
     if mask is not None:
-        return call(_Linear, rows, mask.drop, mask.drop)
+        return linear(rows, mask.drop, mask.drop)
     shares = torch.rand(rows.shape, generator=generator, device=rows.device)
     return rows * (shares >= _dropped(p) / 256).to(rows.dtype) * (256 / (256 - _dropped(p)))
 
@@ -266,7 +193,7 @@ def _transpose(features: SparseRows) -> SparseMatrix:
 
 def multiply(matrix: SparseMatrix, transpose: SparseMatrix, dense: Tensor) -> Tensor:
     """Multiplies a sparse matrix of constants by ``dense``, differentiable any number of times."""
-    return call(_Linear, dense, matrix.times, transpose.times)
+    return linear(dense, matrix.times, transpose.times)
 
 
 def project(features: Features, weight: Tensor) -> Tensor:
@@ -284,3 +211,82 @@ def weight_gradient(features: Features, grad: Tensor) -> Tensor:
     if isinstance(features, Tensor):
         return features.t() @ grad
     return _transpose(features).times(grad)
+
+
+#: Distances held at once; bounds memory at 64 MB whatever the number of rows.
+BLOCK_ENTRIES = 1 << 24
+
+
+def distance_blocks(a: Tensor, b: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Yields ``(begin, distances)``, the rows of ``a`` from ``begin`` on against all of ``b``."""
+    step = max(1, BLOCK_ENTRIES // max(b.shape[0], 1))
+    for begin in range(0, a.shape[0], step):
+        yield begin, _distances(a[begin : begin + step], b)
+
+
+def fits_one_block(h: Tensor) -> bool:
+    """Tells whether all pairs of rows make a single block."""
+    return h.shape[0] ** 2 <= BLOCK_ENTRIES
+
+
+def count_within(a: Tensor, b: Tensor, radius: Tensor) -> Tensor:
+    """Counts for each row of ``b`` the rows of ``a`` nearer than a scalar radius, ``[n_b]``."""
+    module = _kernels(a)
+    if module is not None:
+        found: Tensor = module.count_within(a, b, radius)
+        return found
+    counts = torch.zeros(b.shape[0], dtype=torch.int64, device=a.device)
+    for _, block in distance_blocks(a, b):
+        counts += (block < radius).sum(dim=0)
+    return counts
+
+
+def neighbor_counts(h: Tensor, radius: Tensor) -> Tensor:
+    """Does :func:`count_within` of ``h`` with itself, computing each pair only once."""
+    if _kernels(h) is not None:
+        return count_within(h, h, radius)
+    counts = torch.zeros(h.shape[0], dtype=torch.int64, device=h.device)
+    for begin, block in _half_blocks(h):
+        inside, end = block < radius, begin + block.shape[0]
+        counts[begin:end] += inside.sum(dim=1)
+        counts[end:] += inside[:, block.shape[0] :].sum(dim=0)
+    return counts
+
+
+def mean_pairwise_distance(h: Tensor) -> Tensor:
+    """Averages the distance between distinct rows of ``h``; a float64 scalar, 0 for one row."""
+    module = _kernels(h)
+    if module is not None:
+        total: Tensor = module.distance_sums(h, h).sum()
+    else:
+        total = torch.zeros((), dtype=torch.float64, device=h.device)
+        for _, block in _half_blocks(h):
+            square, beyond = block[:, : block.shape[0]], block[:, block.shape[0] :]
+            total += square.sum(dtype=torch.float64)  # the diagonal adds exactly zero
+            total += 2 * beyond.sum(dtype=torch.float64)
+    return total / max(h.shape[0] * (h.shape[0] - 1), 1)
+
+
+def _half_blocks(h: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Yields ``(begin, distances)``, rows from ``begin`` on against these and all later ones."""
+    begin = 0
+    while begin < h.shape[0]:
+        step = max(1, BLOCK_ENTRIES // (h.shape[0] - begin))
+        yield begin, _distances(h[begin : begin + step], h[begin:])
+        begin += step
+
+
+def _distances(a: Tensor, b: Tensor) -> Tensor:
+    """Computes one block of distances, ``[n_a, n_b]``."""
+    module = _kernels(a)
+    if module is None:
+        return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
+    block: Tensor = module.distances(a, b)
+    return block
+
+
+def _kernels(h: Tensor) -> Any | None:
+    """Returns the module of CUDA kernels where it applies."""
+    if not h.is_cuda or h.dtype != torch.float32 or not has_kernels(h.device):
+        return None
+    return kernels(h.device)

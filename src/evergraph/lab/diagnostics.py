@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evergraph.kernels.distances import mean_pairwise_distance
+from evergraph.kernels.ops import mean_pairwise_distance
 from evergraph.methods import TaskContext
 from evergraph.stream import Adjacency, TaskStream
 from evergraph.train import Learner

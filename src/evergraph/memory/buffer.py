@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from evergraph.errors import InputError
-from evergraph.kernels.distances import mean_pairwise_distance
+from evergraph.kernels.ops import mean_pairwise_distance
 from evergraph.memory.influence import influence_norms
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.graph import Features

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from evergraph.kernels.distances import (
+from evergraph.kernels.ops import (
     count_within,
     distance_blocks,
     fits_one_block,

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from evergraph.kernels.distances import BLOCK_ENTRIES
+from evergraph.kernels.ops import BLOCK_ENTRIES
 
 DAMPING = 0.01
 #: Parameters of the head up to which the whole Hessian is made: 1 GB in double precision.

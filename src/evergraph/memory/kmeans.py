@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from evergraph.kernels.distances import distance_blocks
+from evergraph.kernels.ops import distance_blocks
 from evergraph.memory.buffer import SelectionPool
 
 

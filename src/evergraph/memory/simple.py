@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from evergraph.kernels.distances import count_within
+from evergraph.kernels.ops import count_within
 from evergraph.memory.buffer import SelectionPool
 from evergraph.stream.graph import SparseRows, take_rows
 

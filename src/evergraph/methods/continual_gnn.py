@@ -30,7 +30,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from evergraph.kernels.ops import Ends, collect, spread
+from evergraph.kernels.attention import Ends, collect, spread
 from evergraph.methods.anchors import Parameters, quadratic_penalty, snapshot
 from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext

@@ -26,7 +26,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from evergraph.kernels.ops import Ends, project, spread
+from evergraph.kernels.attention import Ends, spread
+from evergraph.kernels.ops import project
 from evergraph.methods.anchors import (
     AnchoredMethod,
     Parameters,

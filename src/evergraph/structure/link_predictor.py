@@ -16,7 +16,8 @@ from torch.nn import functional
 
 from evergraph.errors import InputError
 from evergraph.kernels import has_kernels, kernels
-from evergraph.kernels.ops import Ends, call, spread
+from evergraph.kernels.attention import Ends, spread
+from evergraph.kernels.ops import call
 from evergraph.nn.cuda_graphs import RecordedStep
 from evergraph.nn.model import ModelConfig, NodeClassifier, build_model
 from evergraph.nn.sampling import Block

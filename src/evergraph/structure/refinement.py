@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from evergraph.kernels.distances import BLOCK_ENTRIES, distance_blocks
+from evergraph.kernels.ops import BLOCK_ENTRIES, distance_blocks
 from evergraph.stream.adjacency import Adjacency, runs
 from evergraph.structure.link_predictor import StructureConfig, link_scores
 
