@@ -6,8 +6,8 @@ name of the script change it: ``amazon_computers.py replay epochs=20``.
 
 import sys
 
+from evergraph import ContinualNodeClassifier
 from evergraph.config import parse_settings
-from evergraph.estimator import ContinualNodeClassifier
 from evergraph.stream import TaskStream, protocol_for
 from evergraph.stream.datasets import load_graph
 

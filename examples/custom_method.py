@@ -5,11 +5,17 @@ import sys
 import torch
 from pydantic import Field
 
-from evergraph.estimator import ContinualNodeClassifier
-from evergraph.methods import METHODS, Method, MethodConfig, TaskContext
-from evergraph.stream import Protocol, TaskStream
-from evergraph.stream.datasets import load_graph
-from evergraph.testing import find_leaks
+from evergraph import (
+    METHODS,
+    ContinualNodeClassifier,
+    Method,
+    MethodConfig,
+    Protocol,
+    TaskContext,
+    TaskStream,
+    find_leaks,
+    load_graph,
+)
 
 
 class L2Config(MethodConfig):

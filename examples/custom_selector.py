@@ -2,8 +2,7 @@
 
 import sys
 
-from evergraph.config import Variant, resolve
-from evergraph.lab.runs import execute
+import evergraph
 from evergraph.memory import SELECTORS, SelectionPool, SelectorInfo
 
 
@@ -19,11 +18,7 @@ class Hubs:
 SELECTORS["hubs"] = SelectorInfo(lambda r: Hubs(), "the best connected nodes")
 
 if __name__ == "__main__":
-    from pathlib import Path
-
     epochs = int(sys.argv[1]) if len(sys.argv) > 1 else 100
     for selector in ("random", "hubs"):
-        method = Variant.parse(f"replay:selector={selector},epochs={epochs}")
-        config = resolve(Variant.parse_dataset("cora"), method, seed=0)
-        results = execute(config, Path("runs") / f"{selector}-{epochs}")
+        results = evergraph.run("cora", f"replay:selector={selector}", settings={"epochs": epochs})
         print(f"{selector}: PM {results['pm']:.2f}, FM {results['fm']:.2f}")

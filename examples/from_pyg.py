@@ -4,7 +4,7 @@ import sys
 
 import torch
 
-from evergraph.estimator import ContinualNodeClassifier
+from evergraph import ContinualNodeClassifier
 from evergraph.stream.datasets import load_graph
 
 try:

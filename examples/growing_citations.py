@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 
-from evergraph.estimator import ContinualNodeClassifier
+from evergraph import ContinualNodeClassifier
 from evergraph.stream.datasets import load_graph
 
 epochs = int(sys.argv[1]) if len(sys.argv) > 1 else 50

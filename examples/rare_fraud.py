@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 
-from evergraph.estimator import ContinualNodeClassifier
+from evergraph import ContinualNodeClassifier
 
 epochs = int(sys.argv[1]) if len(sys.argv) > 1 else 100
 rng = np.random.default_rng(0)
