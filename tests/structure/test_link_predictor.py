@@ -257,7 +257,7 @@ def permuted_view(view: GraphView) -> GraphView:
 
 
 def test_training_follows_the_equations_step_by_step(task):
-    """Eq. 5 to 7 with Adam, written over dense cosines and every directed edge."""
+    """Eq. 6 to 8 with Adam, written over dense cosines and every directed edge."""
     view, buffer = task
     lam, beta, epochs = 0.6, 0.3, 4
     model = build_model(MODEL, view.num_features, view.num_classes, seeded(1))

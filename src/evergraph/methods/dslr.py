@@ -90,7 +90,7 @@ class DSLR(ReplayBase[DSLRConfig]):
                 self._remember_same_class(ctx, h, before)
 
     def _learn_structure(self, ctx: TaskContext) -> Iterator[Epoch]:
-        """Trains the link predictor and refines the graph (Eq. 5 to 10)."""
+        """Trains the link predictor and refines the graph (Eq. 6 to 11)."""
         epochs = train_link_predictor(
             ctx.view,
             self.replayed(),

@@ -110,7 +110,7 @@ class ReplayBase(BufferBase[ConfigT]):
             self._weight = torch.bincount(labels)[labels].float().reciprocal()
 
     def loss(self, ctx: TaskContext) -> Tensor:
-        """Weighs current and replayed nodes: β·CE(current) + (1 − β)·CE(buffer) (Eq. 11)."""
+        """Weighs current and replayed nodes: β·CE(current) + (1 − β)·CE(buffer) (Eq. 12)."""
         if len(self.buffer) == 0:
             return ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
         subset = ctx.subset(len(self.buffer))

@@ -1,4 +1,4 @@
-"""The link predictor: a fresh network per task that scores pairs of nodes (Eq. 5-7).
+"""The link predictor: a fresh network per task that scores pairs of nodes (Eq. 6-8).
 
 From the settings of structure learning to the training loop, what one step draws, and the loss.
 """
@@ -103,7 +103,7 @@ def train_link_predictor(
     randomness: LinkRandomness,
     sampling: Sampling | None = None,
 ) -> Generator[Tensor, None, Tensor]:
-    """Trains φ^t from scratch on λ·L_link + (1 − λ)·L_node (Eq. 7).
+    """Trains φ^t from scratch on λ·L_link + (1 − λ)·L_node (Eq. 8).
 
     Yields the loss of every epoch and returns the embeddings ``z`` of all nodes seen,
     ``[n, d]``, without dropout. ``sampling`` trains on parts of the graph.
@@ -120,12 +120,12 @@ def train_link_predictor(
 
     def step() -> Tensor:
         part = _draw(model, view, (current, buffer), randomness, sampling)
-        loss = config.lam * link_loss(part.h, part.edges, part.negatives, plain)  # Eq. 5, 7
+        loss = config.lam * link_loss(part.h, part.edges, part.negatives, plain)  # Eq. 6, 8
         if config.lam < 1:
             logits = model.classify(part.h.index_select(0, part.labelled), randomness.dropout)
             now, then = logits.tensor_split([part.labels[0].numel()])
             node = beta * functional.cross_entropy(now, part.labels[0])
-            node = node + (1 - beta) * functional.cross_entropy(then, part.labels[1])  # Eq. 6
+            node = node + (1 - beta) * functional.cross_entropy(then, part.labels[1])  # Eq. 7
             loss = loss + (1 - config.lam) * node
         optimizer.zero_grad()
         torch.autograd.backward(loss)
@@ -243,7 +243,7 @@ def pair_pattern(pairs: Tensor, num_nodes: int, valid: Tensor | None = None) -> 
 
 
 def link_loss(z: Tensor, edges: Pattern, negatives: Pattern, plain: bool = False) -> Tensor:
-    """Averages binary cross-entropy over edges and non-edges (Eq. 5; mean, decision 0008).
+    """Averages binary cross-entropy over edges and non-edges (Eq. 6; mean, decision 0008).
 
     No row per pair is stored unless ``plain``, which can be differentiated twice.
 
