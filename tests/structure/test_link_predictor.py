@@ -13,16 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from evergraph.methods import TaskContext, TrainConfig
+from evergraph.methods.dslr import train_link_predictor
 from evergraph.nn import ModelConfig, build_model
 from evergraph.stream import GraphView, LabelledNodes, Protocol, TaskStream
 from evergraph.structure import (
-    LinkRandomness,
     StructureConfig,
     link_loss,
     link_scores,
     pair_pattern,
     sample_non_edges,
-    train_link_predictor,
 )
 from support import adjacency, seeded
 
@@ -237,12 +237,17 @@ def train(
     **settings,
 ) -> tuple[list[float], torch.Tensor]:
     config = StructureConfig(**{"link_epochs": 5, **settings})
-    randomness = LinkRandomness(*(seeded(seed) for seed in seeds))
-    epochs = train_link_predictor(view, buffer, config, model, beta=beta, randomness=randomness)
+    ctx = TaskContext(
+        view, model=None, model_config=model, training=TrainConfig(), seed=0, final=False
+    )
+    purposes = ("link init", "link dropout", "link negatives")
+    drawn = dict(zip(purposes, map(seeded, seeds), strict=True))
+    ctx.generator = lambda purpose, device=None: drawn[purpose]
+    epochs = train_link_predictor(ctx, buffer, config, beta)
     losses = []
     while True:
         try:
-            losses.append(float(next(epochs)))
+            losses.append(float(next(epochs).loss))
         except StopIteration as stop:
             return losses, stop.value
 

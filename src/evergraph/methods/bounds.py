@@ -22,10 +22,6 @@ class Finetune(Method[FinetuneConfig]):
     paper = "McCloskey and Cohen, Catastrophic Interference in Connectionist Networks"
     year = 1989
 
-    def loss(self, ctx: TaskContext) -> Tensor:
-        """Cross-entropy on the current training nodes (Eq. 1)."""
-        return ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
-
 
 class JointConfig(MethodConfig):
     """Settings of joint training.

@@ -1,7 +1,6 @@
 """Encoders on an :class:`~evergraph.stream.Adjacency`, and the growing head."""
 
-from evergraph.nn.gat import GAT, GATLayer
-from evergraph.nn.gcn import GCN, GCNLayer
+from evergraph.nn.encoders import GAT, GCN, SAGE, GATLayer, GCNLayer, SAGELayer
 from evergraph.nn.model import (
     ENCODERS,
     GrowingHead,
@@ -10,7 +9,6 @@ from evergraph.nn.model import (
     Output,
     build_model,
 )
-from evergraph.nn.sage import SAGE, SAGELayer
 
 __all__ = [
     "ENCODERS",

@@ -12,17 +12,14 @@ from torch.nn import functional
 
 from evergraph.kernels.attention import AttentionPath
 from evergraph.kernels.ops import relu_dropout
-from evergraph.nn.gat import GAT
-from evergraph.nn.gcn import GCN
+from evergraph.nn.encoders import GAT, GCN, SAGE, Encoder
 from evergraph.nn.receptive_field import Graphs
-from evergraph.nn.sage import SAGE
 from evergraph.rng import make_generator
 from evergraph.stream.graph import Features
 from evergraph.validation import Config
 
 HeadInit = Literal["uniform", "default"]
 Backbone = Literal["gat", "gcn", "sage"]
-Encoder = GAT | GCN | SAGE
 ENCODERS: dict[Backbone, type[Encoder]] = {"gat": GAT, "gcn": GCN, "sage": SAGE}
 
 
