@@ -31,7 +31,7 @@ from evergraph.events import Event, TaskDone
 from evergraph.lab.runs import execute
 from evergraph.methods import TaskContext, TrainConfig
 from evergraph.methods.dslr import train_link_predictor
-from evergraph.nn import ModelConfig, build_model
+from evergraph.nn import ModelConfig, NodeClassifier
 from evergraph.nn.cuda_graphs import Repeated
 from evergraph.nn.receptive_field import receptive_field
 from evergraph.stream import Adjacency, LabelledNodes
@@ -81,7 +81,7 @@ def make_view(shape: str, device: torch.device = DEVICE) -> Any:
 
 
 def our_step(view: Any) -> Callable[[], object]:
-    model = build_model(
+    model = NodeClassifier(
         ModelConfig(dropout=0.5),
         view.num_features,
         view.num_classes,

@@ -200,10 +200,10 @@ def loss_on_both(self: ReplayBase[Any], ctx: TaskContext) -> Tensor:
     if not len(self.buffer):
         return ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
     kept, weight = self.buffer.labelled, self._weight
-    current, refined = ctx.forward_with(kept.nodes)
+    current, refined, *_ = ctx.replay(kept)
     own = ctx.forward(kept.nodes, ctx.view.adjacency)
-    replayed = ctx.cross_entropy(refined, kept.labels, weight)
-    replayed = (replayed + ctx.cross_entropy(own, kept.labels, weight)) / 2
+    replayed = ctx.cross_entropy(refined, kept.labels, *weight)
+    replayed = (replayed + ctx.cross_entropy(own, kept.labels, *weight)) / 2
     beta = self.beta(ctx)
     return beta * ctx.cross_entropy(current, ctx.batch.labels) + (1 - beta) * replayed
 

@@ -81,7 +81,7 @@ def test_rclg_loss_of_a_sampled_step_takes_rows_that_belong_together(make_graph,
     ctx = context(stream_of(make_graph), 1, batch_size=2)
     method.begin_task(ctx)
     ctx.model.eval()  # whole neighbourhoods, so that losses can be compared
-    monkeypatch.setattr(ctx, "subset", lambda count: torch.tensor([3, 1]))
+    monkeypatch.setattr(ctx, "draw", lambda *columns: [column[[3, 1]] for column in columns])
     logits, view = ctx.forward(), ctx.view
     current = functional.cross_entropy(logits[view.train_nodes], view.train_labels)
     pairs = [(7, 0, 3.0), (7, 1, -1.0), (2, 0, -2.0)]

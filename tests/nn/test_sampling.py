@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evergraph.nn import ModelConfig, build_model
+from evergraph.nn import ModelConfig, NodeClassifier
 from evergraph.nn.receptive_field import sample_field, sample_neighbours
 from evergraph.stream import Adjacency
 from support import adjacency, seeded
@@ -69,7 +69,7 @@ def test_sample_field_by_hand():
 @given(graphs, st.integers(0, 99))
 def test_sample_without_omissions_gives_what_the_whole_graph_gives(backbone, path, graph, seed):
     config = ModelConfig(backbone=backbone, channels=3, heads=2, dropout=0.0, attention=path)
-    model = build_model(config, 4, 3, seeded(seed))
+    model = NodeClassifier(config, 4, 3, seeded(seed))
     x = torch.randn(graph.num_nodes, 4, generator=seeded(seed + 1))
     wanted = torch.randint(graph.num_nodes, (3,), generator=seeded(seed + 2))
     field = sample_field(x, graph, wanted, 2, fanout=graph.num_nodes, generator=seeded())

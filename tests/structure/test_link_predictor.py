@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from evergraph.methods import TaskContext, TrainConfig
 from evergraph.methods.dslr import train_link_predictor
-from evergraph.nn import ModelConfig, build_model
+from evergraph.nn import ModelConfig, NodeClassifier
 from evergraph.stream import GraphView, LabelledNodes, Protocol, TaskStream
 from evergraph.structure import (
     StructureConfig,
@@ -265,7 +265,7 @@ def test_training_follows_the_equations_step_by_step(task):
     """Eq. 6 to 8 with Adam, written over dense cosines and every directed edge."""
     view, buffer = task
     lam, beta, epochs = 0.6, 0.3, 4
-    model = build_model(MODEL, view.num_features, view.num_classes, seeded(1))
+    model = NodeClassifier(MODEL, view.num_features, view.num_classes, seeded(1))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=0)
     negatives, expected = seeded(3), []
     for _ in range(epochs):
@@ -332,7 +332,7 @@ def test_training_starts_afresh_and_is_deterministic(task):
 def test_training_without_epochs_returns_the_initial_embedding(task):
     view, buffer = task
     losses, z = train(view, buffer, link_epochs=0)
-    fresh = build_model(MODEL, view.num_features, view.num_classes, seeded(1))
+    fresh = NodeClassifier(MODEL, view.num_features, view.num_classes, seeded(1))
     assert losses == []
     assert torch.equal(z, fresh(view.features, view.adjacency).h)
     assert not z.requires_grad

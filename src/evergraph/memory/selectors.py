@@ -9,7 +9,7 @@ from torch import Tensor
 
 from evergraph.kernels.distances import count_within, distance_blocks
 from evergraph.memory.buffer import SelectionPool
-from evergraph.stream.graph import SparseRows, take_rows
+from evergraph.stream.graph import SparseRows
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class MeanFeature:
         """Orders the class's nodes by distance to their mean, nearest first."""
         rows = pool.rows_of(label)
         nodes = pool.nodes[rows]
-        points = take_rows(pool.features, nodes) if self.of_features else pool.h[rows]
+        points = pool.features[nodes] if self.of_features else pool.h[rows]
         return nodes[torch.argsort(_distance_to_mean(points), stable=True)][:budget]
 
 

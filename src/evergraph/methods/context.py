@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from evergraph.nn.cuda_graphs import RecordedStep
-from evergraph.nn.model import ModelConfig, NodeClassifier, Output, build_model
+from evergraph.nn.model import ModelConfig, NodeClassifier, Output
 from evergraph.nn.receptive_field import ReceptiveField, StepFields, sample_field
 from evergraph.rng import make_generator
 from evergraph.stream.adjacency import Adjacency
@@ -122,7 +122,7 @@ class TaskContext:
         """Warm-starts θ from the last task (or makes it anew), grows the head, resets Adam."""
         generator = self.generator("init", "cpu")
         if self.model is None or fresh:
-            model = build_model(
+            model = NodeClassifier(
                 self.model_config, self.view.num_features, self.view.num_classes, generator
             )
         else:
@@ -218,12 +218,24 @@ class TaskContext:
             generator=self.generator("sampling"),
         )
 
-    def subset(self, count: int) -> Tensor | None:
-        """Draws which of ``count`` replayed nodes a step uses; None means all of them."""
+    def draw(self, *columns: Tensor) -> list[Tensor]:
+        """Takes from columns of equal length what a step replays: all rows, or a batch of them."""
+        count = columns[0].shape[0]
         if self.batch_size is None or count <= self.batch_size:
-            return None
+            return list(columns)
         order = torch.randperm(count, generator=self.generator("replay"), device=self.device)
-        return order[: self.batch_size]
+        return [column[order[: self.batch_size]] for column in columns]
+
+    def replay(self, kept: LabelledNodes, *beside: Tensor) -> tuple[Tensor, ...]:
+        """Returns logits of the batch ``[m, k]`` and of kept nodes ``[b, k]``, in one pass.
+
+        After them come the kept nodes' labels and their rows of what stands beside, for a step
+        on sampled neighbourhoods replays no more than a batch.
+        """
+        nodes, *rest = self.draw(kept.nodes, kept.labels, *beside)
+        logits = self.forward(torch.cat([self.batch.nodes, nodes]))
+        current, replayed = logits.tensor_split([self.batch.nodes.numel()])
+        return current, replayed, *rest
 
     @overload
     def forward(
@@ -251,13 +263,6 @@ class TaskContext:
         """Returns logits ``[m, k]`` of the given nodes, all by default, with attention if asked."""
         output = self.run(nodes, adjacency)
         return (output.logits, output.attention) if attention else output.logits
-
-    def forward_with(self, others: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns logits of the batch's nodes ``[m, k]`` and of others ``[b, k]``, in one pass."""
-        current, rest = self.forward(torch.cat([self.batch.nodes, others])).tensor_split(
-            [self.batch.nodes.numel()]
-        )
-        return current, rest
 
     def embed(self, nodes: Tensor | None = None) -> Tensor:
         """Returns embeddings ``h`` ``[m, d]`` without gradient or dropout."""

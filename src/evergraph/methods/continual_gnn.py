@@ -42,7 +42,6 @@ from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import BufferBase, BufferConfig
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.graph import prefix_rows
 
 
 class ContinualGNNConfig(BufferConfig):
@@ -97,14 +96,10 @@ class ContinualGNN(BufferBase[ContinualGNNConfig]):
         """Weighted cross-entropy of current and kept nodes, and the penalty."""
         if self.weight is None:
             return super().loss(ctx)
-        subset = ctx.subset(len(self.buffer))
-        kept, weight = self.buffer.labelled.take(subset), self.weight
-        if subset is not None:
-            weight = weight[subset]
-        logits, old_logits = ctx.forward_with(kept.nodes)
+        logits, old_logits, labels, weight = ctx.replay(self.buffer.labelled, self.weight)
         num_current = ctx.view.train_nodes.numel()
         current = ctx.cross_entropy(logits, ctx.batch.labels)
-        replayed = ctx.cross_entropy(old_logits, kept.labels, weight)
+        replayed = ctx.cross_entropy(old_logits, labels, weight)
         # One weighted mean over both sets, also where a batch holds other shares of them.
         total = num_current + self.total_weight
         mean = (num_current * current + self.total_weight * replayed) / total
@@ -151,7 +146,7 @@ def logit_change(ctx: TaskContext, num_old: int) -> Tensor:
     hops = ctx.model_config.num_layers - 1 + ctx.network.encoder.reads_degrees
     touched = may_change(graph, num_old, hops)
     now = ctx.observe().logits[:num_old]
-    features = prefix_rows(ctx.view.features, num_old)
+    features = ctx.view.features[:num_old]
     before = ctx.observe(None, prefix_graph(graph, num_old), features).logits
     # Where the network reads the same, only rounding could differ: matrices of another height.
     change[:num_old] = (now - before).abs().sum(dim=1) * touched

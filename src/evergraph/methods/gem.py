@@ -84,8 +84,8 @@ class GEM(BufferBase[GEMConfig]):
 
     def _gradient(self, ctx: TaskContext, old: LabelledNodes) -> Tensor:
         """Differentiates the loss on one old task's kept nodes, ``[number of parameters]``."""
-        old = old.take(ctx.subset(old.nodes.numel()))
-        loss = ctx.cross_entropy(ctx.forward(old.nodes), old.labels)
+        nodes, labels = ctx.draw(old.nodes, old.labels)
+        loss = ctx.cross_entropy(ctx.forward(nodes), labels)
         grads = torch.autograd.grad(loss, list(ctx.network.parameters()))
         return torch.cat([grad.flatten() for grad in grads])
 

@@ -110,16 +110,14 @@ class RCLG(BufferBase[RCLGConfig]):
         """Adds the buffer's logits and labels to the cross-entropy of the current nodes."""
         if not self.buffer.rows:
             return super().loss(ctx)
-        subset = ctx.subset(len(self.buffer))
-        kept = self.buffer.labelled.take(subset)
-        stored, widths = self.buffer.rows["logits"], self.buffer.rows["widths"]
-        if subset is not None:
-            stored, widths = stored[subset], widths[subset]
-        current, replayed = ctx.forward_with(kept.nodes)
+        rows = self.buffer.rows
+        current, replayed, labels, stored, widths = ctx.replay(
+            self.buffer.labelled, rows["logits"], rows["widths"]
+        )
         return (
             ctx.cross_entropy(current, ctx.batch.labels)
             + self.config.logit_weight * stored_logits_loss(replayed, stored, widths)
-            + self.config.label_weight * ctx.cross_entropy(replayed, kept.labels)
+            + self.config.label_weight * ctx.cross_entropy(replayed, labels)
         )
 
     def end_task(self, ctx: TaskContext) -> None:

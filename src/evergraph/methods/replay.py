@@ -96,30 +96,26 @@ class ReplayBase(BufferBase[ConfigT]):
 
     def __init__(self, config: ConfigT) -> None:
         super().__init__(config)
-        self._weight: Tensor | None = None
+        self._weight: list[Tensor] = []  # of each kept node, if they are weighed
 
     def begin_task(self, ctx: TaskContext) -> None:
         """Warm-starts the network and weighs the buffer's nodes for this task."""
         super().begin_task(ctx)
         if self.config.replay_weights == "balanced" and len(self.buffer):
             labels = self.buffer.labels
-            self._weight = torch.bincount(labels)[labels].float().reciprocal()
+            self._weight = [torch.bincount(labels)[labels].float().reciprocal()]
 
     def loss(self, ctx: TaskContext) -> Tensor:
         """Weighs current and replayed nodes: β·CE(current) + (1 − β)·CE(buffer) (Eq. 12)."""
         if len(self.buffer) == 0:
             return super().loss(ctx)
-        subset = ctx.subset(len(self.buffer))
-        kept, weight = self.buffer.labelled.take(subset), self._weight
-        if subset is not None and weight is not None:
-            weight = weight[subset]
-        logits, old_logits = ctx.forward_with(kept.nodes)
+        logits, old_logits, old_labels, *weight = ctx.replay(self.buffer.labelled, *self._weight)
         if self.config.beta == "none" and ctx.batch_size is None:
-            labels = torch.cat([ctx.batch.labels, kept.labels])
+            labels = torch.cat([ctx.batch.labels, old_labels])
             return ctx.cross_entropy(torch.cat([logits, old_logits]), labels)
         beta = self.beta(ctx)
         current = ctx.cross_entropy(logits, ctx.batch.labels)
-        replayed = ctx.cross_entropy(old_logits, kept.labels, weight)
+        replayed = ctx.cross_entropy(old_logits, old_labels, *weight)
         return beta * current + (1 - beta) * replayed
 
     def beta(self, ctx: TaskContext) -> float:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.graph import Features, take_rows
+from evergraph.stream.graph import Features
 
 #: One graph for all layers, or one for each, the layer that sees the features first.
 Graphs = Adjacency | tuple[Adjacency, ...]
@@ -53,7 +53,7 @@ def receptive_field(
             Adjacency.between(place[src], target_place[dst], place[targets], degree[sources])
         )
         targets, target_place = sources, place
-    cut = features if targets.numel() == n else take_rows(features, targets)
+    cut = features if targets.numel() == n else features[targets]
     return ReceptiveField(cut, tuple(reversed(graphs)), rows)
 
 
@@ -135,7 +135,7 @@ def sample_field(
     edges = torch.stack([torch.cat(sources), torch.cat(targets)])
     part = Adjacency.from_edges(edges, nodes.numel(), symmetric=False)
     part = replace(part, whole_degree=graph.degree[nodes])
-    return ReceptiveField(take_rows(features, nodes), part, rows)
+    return ReceptiveField(features[nodes], part, rows)
 
 
 def sample_neighbours(

@@ -9,8 +9,7 @@ import torch
 from torch.nn import functional
 from torch_geometric.nn import GCNConv, SAGEConv
 
-from evergraph.nn import GCN, SAGE, GCNLayer, SAGELayer
-from evergraph.nn.encoders import propagate
+from evergraph.nn.encoders import GCN, SAGE, GCNLayer, SAGELayer, propagate
 from evergraph.nn.receptive_field import sample_field
 from evergraph.stream import Adjacency
 from layers import GRAPHS, IN, features, sparse
