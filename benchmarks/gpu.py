@@ -29,16 +29,16 @@ from torch.nn import functional
 from evergraph.config import Variant, resolve
 from evergraph.events import Event, TaskDone
 from evergraph.lab.runs import execute
-from evergraph.nn import ModelConfig, build_model
+from evergraph.methods import TaskContext, TrainConfig
+from evergraph.methods.dslr import train_link_predictor
+from evergraph.nn import ModelConfig, NodeClassifier
 from evergraph.nn.cuda_graphs import Repeated
 from evergraph.nn.receptive_field import receptive_field
 from evergraph.stream import Adjacency, LabelledNodes
 from evergraph.structure import (
-    LinkRandomness,
     StructureConfig,
     nearest_nodes,
     refine,
-    train_link_predictor,
 )
 
 DEVICE = torch.device("cuda")
@@ -81,7 +81,7 @@ def make_view(shape: str, device: torch.device = DEVICE) -> Any:
 
 
 def our_step(view: Any) -> Callable[[], object]:
-    model = build_model(
+    model = NodeClassifier(
         ModelConfig(dropout=0.5),
         view.num_features,
         view.num_classes,
@@ -153,14 +153,10 @@ def bench_step(shape: str) -> dict[str, Any]:
 def bench_links(shape: str) -> dict[str, Any]:
     view = make_view(shape)
     buffer = LabelledNodes(view.train_nodes[:3000], view.train_labels[:3000])
-    steps = train_link_predictor(
-        view,
-        buffer,
-        StructureConfig(link_epochs=WARM_UP + TIMED),
-        ModelConfig(dropout=0.5),
-        beta=0.1,
-        randomness=LinkRandomness(seeded(0, torch.device("cpu")), seeded(1), seeded(2)),
-    )
+    model, training = ModelConfig(dropout=0.5), TrainConfig()
+    ctx = TaskContext(view, model=None, model_config=model, training=training, seed=0, final=False)
+    config = StructureConfig(link_epochs=WARM_UP + TIMED)
+    steps = train_link_predictor(ctx, buffer, config, beta=0.1)
     return timed(lambda: next(steps, None))
 
 

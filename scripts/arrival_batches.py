@@ -23,7 +23,6 @@ from evergraph.config import RunConfig, Variant, resolve
 from evergraph.methods import TaskContext, make_method
 from evergraph.stream import Adjacency, GraphView, TaskStream
 from evergraph.stream.datasets import load_graph
-from evergraph.stream.graph import prefix_rows, take_rows
 
 
 class Arrival:
@@ -34,7 +33,7 @@ class Arrival:
         place = torch.empty_like(order)
         place[order] = torch.arange(order.numel())
         self.place = place
-        self.features = take_rows(stream.features, order)
+        self.features = stream.features[order]
         self.labels = stream.labels[order]
         self.edges = place[stream.edges]
         self.later_end = self.edges.max(dim=0).values
@@ -49,7 +48,7 @@ class Arrival:
         nodes = start + torch.nonzero(self.trains[start:stop]).flatten()
         return GraphView(
             task=index,
-            features=prefix_rows(self.features, stop),
+            features=self.features[:stop],
             adjacency=Adjacency.from_edges(torch.cat([edges, edges.flip(0)], dim=1), stop),
             train_nodes=nodes,
             train_labels=self.labels[nodes],

@@ -29,16 +29,14 @@ from evergraph.events import Epoch, TaskDone
 from evergraph.lab.summary import paired_interval
 from evergraph.methods import Method, TaskContext, make_method
 from evergraph.methods.analytic import Analytic
-from evergraph.methods.dslr import DSLR
+from evergraph.methods.dslr import DSLR, train_link_predictor
 from evergraph.metrics import scores
 from evergraph.stream import Graph, LabelledNodes, TaskStream
 from evergraph.stream.datasets import load_graph
 from evergraph.structure import (
-    LinkRandomness,
     StructureConfig,
     nearest_nodes,
     refine,
-    train_link_predictor,
 )
 from evergraph.train import Learner, train
 
@@ -84,19 +82,7 @@ class Structured(Analytic):
     def fit_task(self, ctx: TaskContext) -> Iterator[Epoch]:
         config = StructureConfig(lam=1.0, num_neighbors=3, num_candidates=25, tau=0.75)
         train_nodes = LabelledNodes(ctx.view.train_nodes, ctx.view.train_labels)
-        losses = train_link_predictor(
-            ctx.view,
-            train_nodes,
-            config,
-            ctx.model_config,
-            beta=0.5,
-            randomness=LinkRandomness(
-                init=ctx.generator("link init", "cpu"),
-                dropout=ctx.generator("link dropout"),
-                negatives=ctx.generator("link negatives"),
-            ),
-        )
-        z = yield from ctx.narrate(losses, "structure", config.link_epochs)
+        z = yield from train_link_predictor(ctx, train_nodes, config, beta=0.5)
         rows = self.rows(ctx).rows(torch.arange(ctx.view.num_nodes)).float()
         candidates = nearest_nodes(rows, train_nodes.nodes, config.num_candidates)
         graph, _ = refine(ctx.view.adjacency, train_nodes.nodes, candidates, z, config)

@@ -199,11 +199,11 @@ def loss_on_both(self: ReplayBase[Any], ctx: TaskContext) -> Tensor:
     """Weighs current and replayed nodes, these on the refined and on the original graph."""
     if not len(self.buffer):
         return ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
-    kept, weight = self.replayed(), self._weight
-    current, refined = ctx.forward_with(kept.nodes)
+    kept, weight = self.buffer.labelled, self._weight
+    current, refined, *_ = ctx.replay(kept)
     own = ctx.forward(kept.nodes, ctx.view.adjacency)
-    replayed = ctx.cross_entropy(refined, kept.labels, weight)
-    replayed = (replayed + ctx.cross_entropy(own, kept.labels, weight)) / 2
+    replayed = ctx.cross_entropy(refined, kept.labels, *weight)
+    replayed = (replayed + ctx.cross_entropy(own, kept.labels, *weight)) / 2
     beta = self.beta(ctx)
     return beta * ctx.cross_entropy(current, ctx.batch.labels) + (1 - beta) * replayed
 
@@ -230,7 +230,7 @@ def noted(ways: list[float]) -> Callable[..., Iterator[Epoch]]:
 
     def learn_and_note(self: DSLR, ctx: TaskContext) -> Iterator[Epoch]:
         yield from learn(self, ctx)
-        ways.append(moved(ctx, self.replayed()))
+        ways.append(moved(ctx, self.buffer.labelled))
 
     return learn_and_note
 
@@ -280,7 +280,7 @@ def describe(learner: Learner, labels: Tensor) -> dict[str, Any]:
     ctx, method = learner.context, learner.method
     assert ctx is not None
     assert isinstance(method, ReplayBase)
-    kept = method.replayed()
+    kept = method.buffer.labelled
     answer: dict[str, Any] = {}
     for name, adjacency in (("refined", ctx.adjacency), ("original", ctx.view.adjacency)):
         logits = ctx.observe(kept.nodes, adjacency).logits

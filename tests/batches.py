@@ -13,7 +13,6 @@ from evergraph.estimator.content import state_content
 from evergraph.files import checksum
 from evergraph.methods import METHODS
 from evergraph.stream import TaskStream
-from evergraph.stream.graph import take_rows
 
 SMALL = {"epochs": 3, "channels": 4, "heads": 2}
 
@@ -39,7 +38,7 @@ def batches(stream: TaskStream) -> Iterator[dict[str, Any]]:
         labels = stream.labels[task.train_nodes].tolist()
         yield {
             "ids": list(rows),
-            "x": take_rows(stream.features, stream.original_ids.new_tensor(list(rows))),
+            "x": stream.features[stream.original_ids.new_tensor(list(rows))],
             "edges": stream.edges[:, edge : task.num_edges].T.tolist(),
             "labels": dict(zip(task.train_nodes.tolist(), labels, strict=True)),
         }

@@ -17,7 +17,7 @@ from evergraph.events import TaskDone
 from evergraph.lab.folder import load_checkpoint, save_checkpoint
 from evergraph.methods import TrainConfig, make_method
 from evergraph.methods.base import Method, MethodConfig
-from evergraph.nn import ModelConfig, build_model
+from evergraph.nn import ModelConfig, NodeClassifier
 from evergraph.nn.surgery import resize_layer
 from evergraph.stream import Graph, Protocol, TaskStream
 from evergraph.train import Learner, train
@@ -196,7 +196,7 @@ def test_save_checkpoint_killed_while_writing_keeps_the_last_one(
 
 
 def test_checkpoint_restores_a_resized_network(tmp_path: Path):
-    model = build_model(MODEL, 5, 2, torch.Generator().manual_seed(0))
+    model = NodeClassifier(MODEL, 5, 2, torch.Generator().manual_seed(0))
     resize_layer(model, 0, delete=1, add=6, generator=torch.Generator().manual_seed(1))
     save_checkpoint(tmp_path, Learner(Keeper({}), model), [])
     restored = Learner(Keeper({}))

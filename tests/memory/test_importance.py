@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from evergraph.memory import Importance, SelectionPool
-from evergraph.memory.importance import importance
+from evergraph.memory.selectors import importance
 from evergraph.stream import Adjacency, LabelledNodes
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from evergraph.memory import KMeansCenters, SelectionPool
-from evergraph.memory.kmeans import cluster_centers, take_turns
+from evergraph.memory.selectors import cluster_centers, take_turns
 from evergraph.stream import Adjacency
 
 

@@ -9,7 +9,7 @@ from torch.nn import functional
 from evergraph.events import TaskDone
 from evergraph.methods import TaskContext, TrainConfig, make_method
 from evergraph.methods.continual_gnn import detect, diffuse, logit_change, may_change, prefix_graph
-from evergraph.nn import ModelConfig, build_model
+from evergraph.nn import ModelConfig, NodeClassifier
 from evergraph.stream import Adjacency, Protocol, TaskStream
 from evergraph.train import Learner, train
 
@@ -47,7 +47,7 @@ def begun(stream: TaskStream, **settings):
 
 
 def old_model(stream: TaskStream, config: ModelConfig = MODEL):
-    return build_model(config, stream.view(0).num_features, 2, torch.Generator().manual_seed(3))
+    return NodeClassifier(config, stream.view(0).num_features, 2, torch.Generator().manual_seed(3))
 
 
 def slow_detection(stream: TaskStream, share: float, steps: int) -> tuple[list[int], int]:

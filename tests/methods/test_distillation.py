@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from evergraph.methods.lwf import distillation_loss, stored_logits_loss
+from evergraph.methods.lwf import distillation_loss
+from evergraph.methods.rclg import stored_logits_loss
 
 
 def test_distillation_loss_by_hand():

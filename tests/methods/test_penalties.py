@@ -12,13 +12,13 @@ from evergraph.methods.anchors import (
     snapshot,
     zeros_like,
 )
-from evergraph.nn import ModelConfig, build_model
+from evergraph.nn import ModelConfig, NodeClassifier
 
 
 @pytest.fixture
 def model():
     config = ModelConfig(channels=2, heads=1)
-    return build_model(config, 3, 2, torch.Generator().manual_seed(0))
+    return NodeClassifier(config, 3, 2, torch.Generator().manual_seed(0))
 
 
 def test_penalty_is_zero_at_the_anchor_and_quadratic_away_from_it(model):

@@ -81,7 +81,7 @@ def test_rclg_loss_of_a_sampled_step_takes_rows_that_belong_together(make_graph,
     ctx = context(stream_of(make_graph), 1, batch_size=2)
     method.begin_task(ctx)
     ctx.model.eval()  # whole neighbourhoods, so that losses can be compared
-    monkeypatch.setattr(ctx, "subset", lambda count: torch.tensor([3, 1]))
+    monkeypatch.setattr(ctx, "draw", lambda *columns: [column[[3, 1]] for column in columns])
     logits, view = ctx.forward(), ctx.view
     current = functional.cross_entropy(logits[view.train_nodes], view.train_labels)
     pairs = [(7, 0, 3.0), (7, 1, -1.0), (2, 0, -2.0)]
@@ -98,7 +98,7 @@ def test_rclg_first_task_is_finetuning(make_graph):
     networks = (learner.model.parameters(), plain.context.model.parameters())
     for ours, theirs in zip(*networks, strict=True):
         assert torch.equal(ours, theirs)
-    assert learner.method.reinforce is None
+    assert learner.method.controller is None
     assert done[0].report == {}
 
 
@@ -143,7 +143,7 @@ def test_rclg_keeps_the_child_of_the_best_reward(make_graph, monkeypatch):
     for event in train(learner, stream, MODEL, TRAINING, seed=0):
         if isinstance(event, Epoch):
             if event.stage == "classify" and event.epoch == 0:
-                last = learner.method.reinforce.baseline
+                last = learner.method.controller.baseline
             epochs[event.stage] += 1
         if isinstance(event, TaskDone):
             break
@@ -183,12 +183,12 @@ def test_rclg_optimises_the_network_that_it_adopted(make_graph):
 def test_rclg_controller_lives_from_task_to_task(make_graph):
     stream = stream_of(make_graph)
     learner, _ = after_tasks(stream, 2)
-    reinforce = learner.method.reinforce
+    reinforce = learner.method.controller
     steps = {int(group["step"]) for group in reinforce.optimizer.state.values()}
     for event in train(learner, stream, MODEL, TRAINING, seed=0):
         if isinstance(event, TaskDone):
             break
-    assert learner.method.reinforce is reinforce
+    assert learner.method.controller is reinforce
     assert steps == {4}
     assert {int(group["step"]) for group in reinforce.optimizer.state.values()} == {8}
 
@@ -228,7 +228,7 @@ def test_rclg_memory_is_buffer_logits_and_controller(make_graph):
     learner, _ = after_tasks(stream_of(make_graph), 2)
     method = learner.method
     size = len(method.buffer)
-    controller = method.reinforce.memory_bytes()
+    controller = method.controller.memory_bytes()
     assert method.memory_bytes() == size * (16 + 4 * 4 + 8) + controller
     assert controller > 4 * 80_000
 

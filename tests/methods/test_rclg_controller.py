@@ -8,15 +8,15 @@ import math
 import pytest
 import torch
 
-from evergraph.methods.rclg_controller import Controller, Proposal, Reinforce
+from evergraph.methods.rclg_controller import Controller, Proposal
 
 
 def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def controller(num_layers: int = 2, choices=(5, 5), seed: int = 0) -> Controller:
-    return Controller(num_layers, choices, seeded(seed))
+def controller(num_layers: int = 2, choices=(5, 5), seed: int = 0, decay=0.95) -> Controller:
+    return Controller(num_layers, choices, seeded(seed), lr=0.01, decay=decay)
 
 
 def weights(module: torch.nn.Module) -> torch.Tensor:
@@ -75,23 +75,23 @@ def test_controller_draws_from_its_generators_alone():
 
 
 def test_reinforce_baseline_by_hand():
-    reinforce = Reinforce(controller(), lr=0.01, decay=0.95)
-    before = weights(reinforce.controller)
-    reinforce.learn(reinforce.controller(seeded()), 80.0)
+    reinforce = controller()
+    before = weights(reinforce)
+    reinforce.learn(reinforce(seeded()), 80.0)
     assert reinforce.baseline == pytest.approx(80)
-    assert torch.equal(weights(reinforce.controller), before)  # nothing to compare with yet
-    reinforce.learn(reinforce.controller(seeded()), 60.0)
+    assert torch.equal(weights(reinforce), before)  # nothing to compare with yet
+    reinforce.learn(reinforce(seeded()), 60.0)
     assert reinforce.baseline == pytest.approx(79)
-    assert not torch.equal(weights(reinforce.controller), before)
+    assert not torch.equal(weights(reinforce), before)
 
 
 @pytest.mark.parametrize(("reward", "sign"), [(60.0, 1), (40.0, -1)])
 def test_reinforce_makes_what_paid_likelier(reward, sign):
-    reinforce = Reinforce(controller(), lr=0.01, decay=0.95)
+    reinforce = controller()
     reinforce.baseline = 50.0
-    first = reinforce.controller(seeded(4))
+    first = reinforce(seeded(4))
     reinforce.learn(first, reward)
-    again = replay(reinforce.controller, first)
+    again = replay(reinforce, first)
     assert sign * (again - first.log_probability.item()) > 0
 
 
@@ -106,31 +106,31 @@ def replay(model: Controller, proposal: Proposal) -> float:
 
 
 def test_reinforce_finds_the_rewarded_addition():
-    reinforce, generator = Reinforce(controller(1, (3, 1)), lr=0.01, decay=0.9), seeded(6)
+    reinforce, generator = controller(1, (3, 1), decay=0.9), seeded(6)
     for _ in range(150):
-        proposal = reinforce.controller(generator)
+        proposal = reinforce(generator)
         reinforce.learn(proposal, 10.0 if proposal.picks[0][0] == 2 else 0.0)
-    drawn = [reinforce.controller(generator).picks[0][0] for _ in range(50)]
+    drawn = [reinforce(generator).picks[0][0] for _ in range(50)]
     assert drawn.count(2) > 35
 
 
 def test_reinforce_restored_continues_to_the_same_bits():
-    first, generator = Reinforce(controller(), lr=0.01, decay=0.95), seeded(1)
+    first, generator = controller(), seeded(1)
     for reward in (10.0, 30.0):
-        first.learn(first.controller(generator), reward)
-    second = Reinforce(controller(seed=8), lr=0.01, decay=0.95)
-    second.load_state_dict(copy.deepcopy(first.state_dict()))
+        first.learn(first(generator), reward)
+    second = controller(seed=8)
+    second.restore(copy.deepcopy(first.learned()))
     assert second.memory_bytes() == first.memory_bytes()
     for reinforce in (first, second):
-        reinforce.learn(reinforce.controller(seeded(2)), 50.0)
-    assert torch.equal(weights(first.controller), weights(second.controller))
+        reinforce.learn(reinforce(seeded(2)), 50.0)
+    assert torch.equal(weights(first), weights(second))
     assert first.baseline == second.baseline
 
 
 def test_reinforce_memory_is_weights_and_two_averages():
-    reinforce = Reinforce(controller(), lr=0.01, decay=0.95)
-    count = weights(reinforce.controller).numel()
+    reinforce = controller()
+    count = weights(reinforce).numel()
     assert reinforce.memory_bytes() == 4 * count
-    reinforce.learn(reinforce.controller(seeded()), 1.0)
-    num_parameters = len(list(reinforce.controller.parameters()))
+    reinforce.learn(reinforce(seeded()), 1.0)
+    num_parameters = len(list(reinforce.parameters()))
     assert reinforce.memory_bytes() == 3 * 4 * count + 4 * num_parameters  # and Adam's steps

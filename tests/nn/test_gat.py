@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 from torch_geometric.nn import GATConv
 
-from evergraph.nn import GAT, GATLayer
+from evergraph.nn.encoders import GAT, GATLayer
 from evergraph.stream import Adjacency
 from layers import GRAPHS, IN, features, sparse
 from support import adjacency, seeded

@@ -8,7 +8,8 @@ from torch.nn import functional
 
 from evergraph.errors import InputError
 from evergraph.kernels.ops import dropout
-from evergraph.nn import ENCODERS, GrowingHead, ModelConfig, build_model
+from evergraph.nn import ENCODERS, ModelConfig, NodeClassifier
+from evergraph.nn.model import GrowingHead
 from evergraph.stream import Adjacency
 from evergraph.validation import parse
 
@@ -101,20 +102,20 @@ def test_head_same_generator_same_rows(init):
 # The network
 
 
-def test_build_model_is_deterministic_by_generator_and_nothing_else():
+def test_NodeClassifier_is_deterministic_by_generator_and_nothing_else():
     torch.manual_seed(1)
-    first = build_model(SMALL, 8, 3, seeded(5)).state_dict()
+    first = NodeClassifier(SMALL, 8, 3, seeded(5)).state_dict()
     torch.manual_seed(2)
-    again = build_model(SMALL, 8, 3, seeded(5)).state_dict()
-    other = build_model(SMALL, 8, 3, seeded(6)).state_dict()
+    again = NodeClassifier(SMALL, 8, 3, seeded(5)).state_dict()
+    other = NodeClassifier(SMALL, 8, 3, seeded(6)).state_dict()
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["head.weight"], other["head.weight"])
     assert not torch.equal(first["encoder.layers.0.weight"], other["encoder.layers.0.weight"])
     assert first["head.weight"].shape == (3, 8)
 
 
-def test_build_model_has_the_paper_shape_by_default():
-    model = build_model(ModelConfig(), 11, 2, seeded())
+def test_NodeClassifier_has_the_paper_shape_by_default():
+    model = NodeClassifier(ModelConfig(), 11, 2, seeded())
     shapes = [tuple(layer.weight.shape) for layer in model.encoder.layers]
     assert shapes == [(11, 256), (256, 256)]
     assert model.head.weight.shape == (2, 256)
@@ -124,7 +125,7 @@ def test_build_model_has_the_paper_shape_by_default():
 def test_backbone_changes_the_encoder_alone(data, backbone):
     x, graph = data
     config = SMALL.model_copy(update={"backbone": backbone})
-    model = build_model(config, x.shape[1], 3, seeded())
+    model = NodeClassifier(config, x.shape[1], 3, seeded())
     assert type(model.encoder) is ENCODERS[backbone]
     assert model.head.weight.shape == (3, 8)
     output = model(x, graph)
@@ -143,7 +144,7 @@ def test_unknown_backbone_is_refused_in_one_sentence():
 
 def test_logits_are_linear_in_relu_of_embedding(data):
     x, graph = data
-    model = build_model(SMALL, x.shape[1], 3, seeded())
+    model = NodeClassifier(SMALL, x.shape[1], 3, seeded())
     output = model(x, graph)
     h, _ = model.encoder(x, graph)
     assert torch.equal(output.h, h)
@@ -155,7 +156,7 @@ def test_logits_are_linear_in_relu_of_embedding(data):
 
 def test_nodes_subset_equals_slicing(data):
     x, graph = data
-    model = build_model(SMALL, x.shape[1], 3, seeded())
+    model = NodeClassifier(SMALL, x.shape[1], 3, seeded())
     whole = model(x, graph)
     for chosen in ([4, 1, 1, 29], [], list(range(30))):
         nodes = torch.tensor(chosen, dtype=torch.int64)
@@ -167,7 +168,7 @@ def test_nodes_subset_equals_slicing(data):
 def test_dropout_is_applied_on_both_layer_inputs_and_the_head(data):
     """The network written out; a mask too many or too few shifts all later draws."""
     x, graph = data
-    model = build_model(SMALL, x.shape[1], 3, seeded())
+    model = NodeClassifier(SMALL, x.shape[1], 3, seeded())
     generator = seeded(8)
     first, _ = model.encoder.layers[0](dropout(x, 0.5, generator), graph)
     h, _ = model.encoder.layers[1](dropout(functional.relu(first), 0.5, generator), graph)
@@ -181,8 +182,8 @@ def test_dropout_is_applied_on_both_layer_inputs_and_the_head(data):
 @pytest.mark.parametrize("mode", [True, False])
 def test_dropout_depends_on_the_generator_not_on_the_mode(data, mode):
     x, graph = data
-    model = build_model(SMALL, x.shape[1], 3, seeded()).train(mode)
-    plain = build_model(SMALL.model_copy(update={"dropout": 0.0}), x.shape[1], 3, seeded())
+    model = NodeClassifier(SMALL, x.shape[1], 3, seeded()).train(mode)
+    plain = NodeClassifier(SMALL.model_copy(update={"dropout": 0.0}), x.shape[1], 3, seeded())
     assert torch.equal(model(x, graph).logits, plain(x, graph).logits)
     assert torch.equal(plain(x, graph, generator=seeded(1)).logits, plain(x, graph).logits)
     assert not torch.equal(model(x, graph, generator=seeded(1)).logits, plain(x, graph).logits)
@@ -190,7 +191,7 @@ def test_dropout_depends_on_the_generator_not_on_the_mode(data, mode):
 
 def test_growing_leaves_old_logits(data):
     x, graph = data
-    model = build_model(SMALL, x.shape[1], 2, seeded())
+    model = NodeClassifier(SMALL, x.shape[1], 2, seeded())
     before = model(x, graph).logits
     model.head.grow(4, seeded(1))
     after = model(x, graph).logits
@@ -200,6 +201,6 @@ def test_growing_leaves_old_logits(data):
 
 def test_one_isolated_node():
     graph = Adjacency.from_edges(torch.empty(2, 0, dtype=torch.int64), 1)
-    output = build_model(SMALL, 3, 2, seeded())(torch.ones(1, 3), graph)
+    output = NodeClassifier(SMALL, 3, 2, seeded())(torch.ones(1, 3), graph)
     assert output.logits.shape == (1, 2)
     assert torch.isfinite(output.logits).all()

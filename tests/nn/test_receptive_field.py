@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evergraph.kernels.attention import SLOPE, LayerWeights, attend_plain
-from evergraph.nn import ModelConfig, build_model
+from evergraph.nn import ModelConfig, NodeClassifier
 from evergraph.nn.receptive_field import StepFields, receptive_field
 from evergraph.stream import Adjacency
 from evergraph.stream import adjacency as pattern
@@ -48,7 +48,7 @@ def outcome(model, features, graphs, nodes):
 def test_field_equals_the_whole_graph(settings_of, case, depth, seed):
     graph, wanted = case
     config = ModelConfig(channels=3, heads=2, num_layers=depth, dropout=0, **settings_of)
-    model = build_model(config, 5, 3, seeded(seed)).double()
+    model = NodeClassifier(config, 5, 3, seeded(seed)).double()
     features = torch.randn(graph.num_nodes, 5, generator=seeded(seed), dtype=torch.float64)
     nodes = torch.tensor(wanted)
     field = receptive_field(features, graph, nodes, depth)
@@ -62,7 +62,7 @@ def test_field_cuts_sparse_features():
     dense = torch.eye(7)
     rows = SparseRows(torch.ones(7), torch.arange(7), torch.arange(8), 7)
     config = ModelConfig(channels=3, heads=2, dropout=0)
-    model = build_model(config, 7, 2, seeded())
+    model = NodeClassifier(config, 7, 2, seeded())
     nodes = torch.tensor([5, 6])
     field = receptive_field(rows, PATH, nodes, 2)
     assert field.features.shape == (4, 7)  # 3, 4, 5 and 6

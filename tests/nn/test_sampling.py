@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evergraph.nn import ModelConfig, build_model
-from evergraph.nn.sampling import sample_block, sample_neighbours
+from evergraph.nn import ModelConfig, NodeClassifier
+from evergraph.nn.receptive_field import sample_field, sample_neighbours
 from evergraph.stream import Adjacency
 from support import adjacency, seeded
 
@@ -49,32 +49,34 @@ def test_sample_neighbours_is_uniform():
     assert (counts[1:7] - 2000).abs().max() < 4 * 36.5
 
 
-def test_sample_block_by_hand():
-    block = sample_block(STAR, torch.tensor([2, 7, 2]), 10, 1, seeded())
-    assert block.nodes.tolist() == [2, 7, 0, 1]  # 2 hears 0 and 1
-    assert block.rows.tolist() == [0, 1, 0]
-    pairs = {
-        (int(a), int(b)) for a, b in zip(block.adjacency.src, block.adjacency.dst, strict=True)
-    }
+IDS = torch.arange(STAR.num_nodes)[:, None]  # features that tell which nodes were drawn
+
+
+def test_sample_field_by_hand():
+    field = sample_field(IDS, STAR, torch.tensor([2, 7, 2]), 1, fanout=10, generator=seeded())
+    assert field.features[:, 0].tolist() == [2, 7, 0, 1]  # 2 hears 0 and 1
+    assert field.rows.tolist() == [0, 1, 0]
+    graph = field.graphs
+    pairs = {(int(a), int(b)) for a, b in zip(graph.src, graph.dst, strict=True)}
     assert pairs == {(2, 0), (3, 0)}
-    assert not block.adjacency.symmetric
-    assert block.adjacency.whole_degree.tolist() == [2, 0, 6, 2]
+    assert not graph.symmetric
+    assert graph.whole_degree.tolist() == [2, 0, 6, 2]
 
 
 @pytest.mark.parametrize(
     ("backbone", "path"), [("gat", "plain"), ("gat", "fused"), ("gcn", "auto"), ("sage", "auto")]
 )
 @given(graphs, st.integers(0, 99))
-def test_block_without_omissions_gives_what_the_whole_graph_gives(backbone, path, graph, seed):
+def test_sample_without_omissions_gives_what_the_whole_graph_gives(backbone, path, graph, seed):
     config = ModelConfig(backbone=backbone, channels=3, heads=2, dropout=0.0, attention=path)
-    model = build_model(config, 4, 3, seeded(seed))
+    model = NodeClassifier(config, 4, 3, seeded(seed))
     x = torch.randn(graph.num_nodes, 4, generator=seeded(seed + 1))
     wanted = torch.randint(graph.num_nodes, (3,), generator=seeded(seed + 2))
-    block = sample_block(graph, wanted, graph.num_nodes, 2, seeded())
+    field = sample_field(x, graph, wanted, 2, fanout=graph.num_nodes, generator=seeded())
     results = []
     for output in (
         model(x, graph, wanted),
-        model(x[block.nodes], block.adjacency, block.rows),
+        model(field.features, field.graphs, field.rows),
     ):
         model.zero_grad()
         (output.logits**2).sum().backward()
@@ -83,9 +85,12 @@ def test_block_without_omissions_gives_what_the_whole_graph_gives(backbone, path
         torch.testing.assert_close(part, whole, rtol=1e-4, atol=1e-5)
 
 
-def test_sample_block_is_the_same_for_the_same_generator():
-    first, second = (sample_block(STAR, torch.tensor([0, 1]), 2, 2, seeded(4)) for _ in range(2))
-    assert torch.equal(first.nodes, second.nodes)
-    assert torch.equal(first.adjacency.src, second.adjacency.src)
-    others = [sample_block(STAR, torch.tensor([0, 1]), 2, 2, seeded(k)).nodes for k in range(9)]
-    assert len({tuple(nodes.tolist()) for nodes in others}) > 1
+def test_sample_field_is_the_same_for_the_same_generator():
+    def draw(seed):
+        wanted = torch.tensor([0, 1])
+        return sample_field(IDS, STAR, wanted, 2, fanout=2, generator=seeded(seed))
+
+    first, second = draw(4), draw(4)
+    assert torch.equal(first.features, second.features)
+    assert torch.equal(first.graphs.src, second.graphs.src)
+    assert len({tuple(draw(seed).features[:, 0].tolist()) for seed in range(9)}) > 1

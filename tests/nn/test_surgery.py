@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from evergraph.nn import ModelConfig, NodeClassifier, build_model
+from evergraph.nn import ModelConfig, NodeClassifier
 from evergraph.nn.surgery import outgoing_norm, resize_layer, surviving_channels
 from evergraph.stream import Adjacency
 
@@ -21,7 +21,7 @@ def seeded(seed: int = 0) -> torch.Generator:
 def network(num_layers: int = 2, heads: int = 2, channels: int = 4) -> NodeClassifier:
     """A network whose every parameter, biases too, is something."""
     config = ModelConfig(channels=channels, heads=heads, num_layers=num_layers)
-    model = build_model(config, 5, 3, seeded())
+    model = NodeClassifier(config, 5, 3, seeded())
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=seeded(parameter.numel())))
@@ -170,7 +170,7 @@ def test_resize_layer_draws_from_its_generator_alone():
 
 
 def test_network_is_built_with_given_channels():
-    model = build_model(ModelConfig(channels=4, heads=2), 5, 3, seeded(), channels=[3, 6])
+    model = NodeClassifier(ModelConfig(channels=4, heads=2), 5, 3, seeded(), channels=[3, 6])
     shapes = [tuple(layer.weight.shape) for layer in model.encoder.layers]
     assert shapes == [(5, 6), (6, 12)]
     assert model.head.weight.shape == (3, 12)

@@ -13,11 +13,9 @@ from evergraph.stream.graph import (
     SparseRows,
     from_scipy_parts,
     normalise_rows,
-    prefix_rows,
     row_lengths,
     row_sums,
     take_columns,
-    take_rows,
 )
 
 #     [[0, 2, 0],
@@ -55,14 +53,14 @@ def test_sparse_rows_dense_by_hand():
 
 
 def test_sparse_rows_take_by_hand():
-    taken = SPARSE.take(torch.tensor([2, 0, 2]))
+    taken = SPARSE[torch.tensor([2, 0, 2])]
     assert taken.values.tolist() == [1.0, 3.0, 2.0, 1.0, 3.0]
     assert taken.indices.tolist() == [0, 2, 1, 0, 2]
     assert taken.indptr.tolist() == [0, 2, 3, 5]
 
 
 def test_sparse_rows_prefix_by_hand():
-    prefix = SPARSE.prefix(2)
+    prefix = SPARSE[:2]
     assert prefix.shape == (2, 3)
     assert prefix.values.tolist() == [2.0]
     assert prefix.indptr.tolist() == [0, 1, 1]
@@ -80,20 +78,20 @@ def test_normalise_rows_by_hand(features):
 
 
 def test_sparse_rows_prefix_shares_memory():
-    prefix = SPARSE.prefix(2)
+    prefix = SPARSE[:2]
     for name in ("values", "indices", "indptr"):
         assert getattr(prefix, name).data_ptr() == getattr(SPARSE, name).data_ptr()
 
 
-def test_prefix_rows_shares_memory_when_dense():
-    prefix = prefix_rows(DENSE, 2)
+def test_first_rows_share_memory_when_dense():
+    prefix = DENSE[:2]
     assert prefix.shape == (2, 3)
     assert prefix.data_ptr() == DENSE.data_ptr()
 
 
 @pytest.mark.parametrize("features", [SPARSE, DENSE], ids=["sparse", "dense"])
-def test_take_rows_copies(features):
-    taken = take_rows(features, torch.arange(3))
+def test_any_rows_are_a_copy(features):
+    taken = features[torch.arange(3)]
     first, second = (f.values if isinstance(f, SparseRows) else f for f in (taken, features))
     assert torch.equal(first, second)
     assert first.data_ptr() != second.data_ptr()
@@ -145,8 +143,7 @@ def test_sparse_rows_dense_inverts_sparse(dense):
 @given(dense=matrices(), data=st.data())
 def test_sparse_rows_prefix_equals_dense(dense, data):
     m = data.draw(st.integers(0, dense.shape[0]))
-    assert torch.equal(sparse(dense).prefix(m).dense(), dense[:m])
-    assert torch.equal(prefix_rows(sparse(dense), m).dense(), prefix_rows(dense, m))
+    assert torch.equal(sparse(dense)[:m].dense(), dense[:m])
 
 
 @given(dense=matrices(), data=st.data())
@@ -154,15 +151,14 @@ def test_sparse_rows_take_equals_dense(dense, data):
     n = dense.shape[0]
     rows = data.draw(st.lists(st.integers(0, n - 1), max_size=8) if n else st.just([]))
     rows = torch.tensor(rows, dtype=torch.int64)
-    assert torch.equal(sparse(dense).take(rows).dense(), dense[rows])
-    assert torch.equal(take_rows(sparse(dense), rows).dense(), take_rows(dense, rows))
+    assert torch.equal(sparse(dense)[rows].dense(), dense[rows])
 
 
 @given(dense=matrices(), data=st.data())
 def test_sparse_rows_take_of_a_prefix_equals_dense(dense, data):
     m = data.draw(st.integers(0, dense.shape[0]))
     rows = torch.tensor(data.draw(st.permutations(range(m))), dtype=torch.int64)
-    assert torch.equal(sparse(dense).prefix(m).take(rows).dense(), dense[:m][rows])
+    assert torch.equal(sparse(dense)[:m][rows].dense(), dense[:m][rows])
 
 
 @given(dense=matrices())
@@ -185,8 +181,8 @@ def test_normalise_rows_sum_to_one_or_stay_zero(dense):
 @given(dense=matrices(), data=st.data())
 def test_normalise_rows_commutes_with_prefix(dense, data):
     m = data.draw(st.integers(0, dense.shape[0]))
-    whole = normalise_rows(sparse(dense)).prefix(m).dense()
-    assert torch.equal(whole, normalise_rows(sparse(dense).prefix(m)).dense())
+    whole = normalise_rows(sparse(dense))[:m].dense()
+    assert torch.equal(whole, normalise_rows(sparse(dense)[:m]).dense())
 
 
 @given(start=st.integers(0, 7), stop=st.integers(0, 7), seed=st.integers(0, 3))

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evergraph.nn import ModelConfig, build_model
+from evergraph.nn import ModelConfig, NodeClassifier
 from evergraph.stream import Protocol, TaskStream
 from evergraph.structure import nearest_nodes
 
@@ -113,7 +113,7 @@ def test_nearest_nodes_are_never_of_a_later_task(make_graph):
     """Candidates at the end of task 1 come from its own embeddings, hence its own nodes."""
     stream = TaskStream(make_graph(60), Protocol())
     view = stream.view(0)
-    model = build_model(ModelConfig(channels=4, heads=2), view.num_features, 2, seeded())
+    model = NodeClassifier(ModelConfig(channels=4, heads=2), view.num_features, 2, seeded())
     with torch.no_grad():
         h = model(view.features, view.adjacency).h
     found = nearest_nodes(h, view.train_nodes[:5], 1000)

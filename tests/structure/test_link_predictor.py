@@ -13,16 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from evergraph.nn import ModelConfig, build_model
+from evergraph.methods import TaskContext, TrainConfig
+from evergraph.methods.dslr import train_link_predictor
+from evergraph.nn import ModelConfig, NodeClassifier
 from evergraph.stream import GraphView, LabelledNodes, Protocol, TaskStream
 from evergraph.structure import (
-    LinkRandomness,
     StructureConfig,
     link_loss,
     link_scores,
     pair_pattern,
     sample_non_edges,
-    train_link_predictor,
 )
 from support import adjacency, seeded
 
@@ -237,12 +237,17 @@ def train(
     **settings,
 ) -> tuple[list[float], torch.Tensor]:
     config = StructureConfig(**{"link_epochs": 5, **settings})
-    randomness = LinkRandomness(*(seeded(seed) for seed in seeds))
-    epochs = train_link_predictor(view, buffer, config, model, beta=beta, randomness=randomness)
+    ctx = TaskContext(
+        view, model=None, model_config=model, training=TrainConfig(), seed=0, final=False
+    )
+    purposes = ("link init", "link dropout", "link negatives")
+    drawn = dict(zip(purposes, map(seeded, seeds), strict=True))
+    ctx.generator = lambda purpose, device=None: drawn[purpose]
+    epochs = train_link_predictor(ctx, buffer, config, beta)
     losses = []
     while True:
         try:
-            losses.append(float(next(epochs)))
+            losses.append(float(next(epochs).loss))
         except StopIteration as stop:
             return losses, stop.value
 
@@ -257,10 +262,10 @@ def permuted_view(view: GraphView) -> GraphView:
 
 
 def test_training_follows_the_equations_step_by_step(task):
-    """Eq. 5 to 7 with Adam, written over dense cosines and every directed edge."""
+    """Eq. 6 to 8 with Adam, written over dense cosines and every directed edge."""
     view, buffer = task
     lam, beta, epochs = 0.6, 0.3, 4
-    model = build_model(MODEL, view.num_features, view.num_classes, seeded(1))
+    model = NodeClassifier(MODEL, view.num_features, view.num_classes, seeded(1))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=0)
     negatives, expected = seeded(3), []
     for _ in range(epochs):
@@ -327,7 +332,7 @@ def test_training_starts_afresh_and_is_deterministic(task):
 def test_training_without_epochs_returns_the_initial_embedding(task):
     view, buffer = task
     losses, z = train(view, buffer, link_epochs=0)
-    fresh = build_model(MODEL, view.num_features, view.num_classes, seeded(1))
+    fresh = NodeClassifier(MODEL, view.num_features, view.num_classes, seeded(1))
     assert losses == []
     assert torch.equal(z, fresh(view.features, view.adjacency).h)
     assert not z.requires_grad

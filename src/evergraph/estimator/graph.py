@@ -11,7 +11,6 @@ from torch import Tensor
 
 from evergraph.errors import InputError
 from evergraph.stream import Adjacency, Features, SparseRows
-from evergraph.stream.graph import take_rows
 
 Id = str | int
 
@@ -119,7 +118,7 @@ class GrowingGraph:
         source = torch.arange(self.num_nodes)
         source[rows] = self.num_nodes + torch.arange(rows.numel())
         both = stack(self.features, x)
-        return GrowingGraph(self.ids, take_rows(both, source), self.adjacency)
+        return GrowingGraph(self.ids, both[source], self.adjacency)
 
     def without_nodes(self, rows: Tensor) -> tuple[GrowingGraph, Tensor]:
         """Removes nodes with their edges.
@@ -134,7 +133,7 @@ class GrowingGraph:
         left = torch.nonzero(stay).flatten()
         ids = tuple(self.ids[row] for row in left.tolist())
         graph = Adjacency.from_edges(edges, len(ids))
-        return GrowingGraph(ids, take_rows(self.features, left), graph), new_rows
+        return GrowingGraph(ids, self.features[left], graph), new_rows
 
 
 def stack(first: Features, second: Features) -> Features:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from evergraph.memory.buffer import ReplayBuffer, SelectionPool, Selector, class_budgets
 from evergraph.memory.coverage import CoverageDiversity, coverage_diversity
-from evergraph.memory.importance import Importance
-from evergraph.memory.kmeans import KMeansCenters
-from evergraph.memory.simple import (
+from evergraph.memory.selectors import (
     CoverageMaximization,
+    Importance,
     InfluenceMaximization,
+    KMeansCenters,
     MeanFeature,
     Random,
 )

@@ -56,6 +56,11 @@ class ReplayBuffer:
     def __len__(self) -> int:
         return self.nodes.numel()
 
+    @property
+    def labelled(self) -> LabelledNodes:
+        """The kept nodes with their labels."""
+        return LabelledNodes(self.nodes, self.labels)
+
     def update(self, pool: SelectionPool, selector: Selector) -> None:
         """Selects for every class in the pool; other classes keep the prefix that fits.
 

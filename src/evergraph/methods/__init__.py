@@ -12,14 +12,13 @@ from evergraph.methods.bounds import Finetune, Joint
 from evergraph.methods.context import TaskContext, TrainConfig
 from evergraph.methods.continual_gnn import ContinualGNN
 from evergraph.methods.dslr import DSLR
-from evergraph.methods.er_gnn import ERGNN
 from evergraph.methods.ewc import EWC
 from evergraph.methods.gem import GEM
 from evergraph.methods.homophily_probe import HomophilyProbe
 from evergraph.methods.lwf import LwF
 from evergraph.methods.mas import MAS
 from evergraph.methods.rclg import RCLG
-from evergraph.methods.replay import Replay
+from evergraph.methods.replay import ERGNN, Replay
 from evergraph.methods.twp import TWP
 from evergraph.validation import parse
 

@@ -29,10 +29,10 @@ from evergraph.closed_form.ridge import Ridge, RidgeSystem
 from evergraph.closed_form.selection import Selection
 from evergraph.errors import InputError
 from evergraph.events import Epoch
-from evergraph.memory import SELECTORS, ReplayBuffer, SelectionPool
+from evergraph.memory import SELECTORS, ReplayBuffer
 from evergraph.methods.base import Descent, Method
 from evergraph.methods.context import TaskContext
-from evergraph.methods.replay import BufferConfig, eligible_nodes
+from evergraph.methods.replay import BufferConfig, selection_pool
 from evergraph.stream.tasks import GraphView, LabelledNodes
 
 PRECISIONS = {"double": torch.float64, "single": torch.float32}
@@ -130,10 +130,6 @@ class Analytic(Method[AnalyticConfig]):
         if self.config.rows == "encoder" and ctx.model is None:
             ctx.prepare_model()
 
-    def loss(self, ctx: TaskContext) -> Tensor:
-        """Cross-entropy on the first task's nodes, for an encoder."""
-        return ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
-
     def fit_task(self, ctx: TaskContext) -> Iterator[Epoch | Descent]:
         """Adds the moments of the training nodes' rows, solves, and chooses how to infer."""
         self.config.check_memory(ctx.view.num_features, ctx.view.train_nodes.numel())
@@ -209,20 +205,14 @@ class Analytic(Method[AnalyticConfig]):
         if self.buffer is None or ctx.final:
             return
         with ctx.stage("selection"):
-            nodes, labels, kept = eligible_nodes(ctx, self.buffer)
             rows = self.rows(ctx)
-            x = rows.rows(nodes)
-            pool = SelectionPool(
-                nodes=nodes,
-                labels=labels,
-                h=x.float(),
-                logits=(x @ self._solved()).float(),
-                features=ctx.view.features,
-                adjacency=ctx.adjacency,
-                generator=ctx.generator("selection", "cpu"),
-                kept=kept,
-            )
-            self.buffer.update(pool, SELECTORS[self.config.selector].make(self.config.r))
+
+            def show(nodes: Tensor) -> tuple[Tensor, Tensor]:
+                x = rows.rows(nodes)
+                return (x @ self._solved()).float(), x.float()
+
+            selector = SELECTORS[self.config.selector].make(self.config.r)
+            self.buffer.update(selection_pool(ctx, self.buffer, show), selector)
             kept_rows = rows.rows(self.buffer.nodes).to(self.moments.dtype)
             self.buffer.rows["features"] = kept_rows
 

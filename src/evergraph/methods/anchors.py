@@ -7,7 +7,6 @@ there they are taken on such neighbourhoods too, batch by batch.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -18,7 +17,6 @@ from torch import Tensor, nn
 from evergraph.errors import InputError
 from evergraph.methods.base import Method, MethodConfig, SearchSpace
 from evergraph.methods.context import TaskContext
-from evergraph.nn.model import NodeClassifier
 
 ConfigT = TypeVar("ConfigT", bound=MethodConfig)
 
@@ -50,13 +48,13 @@ class AnchoredMethod(Method[ConfigT]):
         super().__init__(config)
         self.anchors: list[Anchor] = []
 
-    @abstractmethod
     def importance(self, ctx: TaskContext) -> Parameters:
         """Measures how much each parameter matters to the task just learned."""
+        raise NotImplementedError
 
     def penalty(self, ctx: TaskContext) -> Tensor:
         r"""Adds up :math:`\sum_i I_i (\theta_i - \theta^*_i)^2` over all anchors."""
-        model = prepared(ctx)
+        model = ctx.network
         total = next(model.parameters()).new_zeros(())
         for anchor in self.anchors:
             total = total + quadratic_penalty(model, anchor.importance, anchor.parameters)
@@ -67,7 +65,7 @@ class AnchoredMethod(Method[ConfigT]):
         if ctx.final:
             return
         with ctx.stage("importance"):
-            self.keep(Anchor(snapshot(prepared(ctx)), self.importance(ctx)))
+            self.keep(Anchor(snapshot(ctx.network), self.importance(ctx)))
 
     def keep(self, anchor: Anchor) -> None:
         """Stores a task's anchor beside the earlier ones."""
@@ -92,7 +90,7 @@ class AnchoredMethod(Method[ConfigT]):
     def begin_task(self, ctx: TaskContext) -> None:
         """Warm-starts the network, which the anchors must be of; its head may have grown since."""
         super().begin_task(ctx)
-        weights = dict(prepared(ctx).named_parameters())
+        weights = dict(ctx.network.named_parameters())
         for anchor in self.anchors:
             for name, value in anchor.parameters.items():
                 now, known = weights[name].shape, value.shape
@@ -113,14 +111,7 @@ class WeightedAnchors(AnchoredMethod[WeightedT]):
 
     def loss(self, ctx: TaskContext) -> Tensor:
         """Cross-entropy on the current nodes, plus the penalty of all anchors."""
-        current = ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
-        return current + self.config.lam * self.penalty(ctx)
-
-
-def prepared(ctx: TaskContext) -> NodeClassifier:
-    """Returns the task's network."""
-    assert ctx.model is not None
-    return ctx.model
+        return super().loss(ctx) + self.config.lam * self.penalty(ctx)
 
 
 def gradients(outputs: Tensor, model: nn.Module, weights: Tensor | None = None) -> Parameters:

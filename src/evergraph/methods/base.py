@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
@@ -52,7 +51,7 @@ ConfigT = TypeVar("ConfigT", bound=MethodConfig)
 SearchSpace = Mapping[str, tuple[Any, ...]]
 
 
-class Method(ABC, Generic[ConfigT]):
+class Method(Generic[ConfigT]):
     """A way to learn task after task.
 
     One task is ``begin_task``, ``fit_task``, ``end_task``; then ``predict_logits`` is asked for
@@ -88,9 +87,9 @@ class Method(ABC, Generic[ConfigT]):
         """Learns the task: yields epochs of its own, and asks for descent where it wants some."""
         yield Descent()
 
-    @abstractmethod
     def loss(self, ctx: TaskContext) -> Tensor:
-        """Returns the loss of one step on ``ctx.batch``."""
+        """Returns the loss of one step: cross-entropy on ``ctx.batch`` (Eq. 1) by default."""
+        return ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
 
     def after_backward(self, ctx: TaskContext) -> None:
         """Changes gradients before the optimiser steps."""

@@ -22,10 +22,6 @@ class Finetune(Method[FinetuneConfig]):
     paper = "McCloskey and Cohen, Catastrophic Interference in Connectionist Networks"
     year = 1989
 
-    def loss(self, ctx: TaskContext) -> Tensor:
-        """Cross-entropy on the current training nodes (Eq. 1)."""
-        return ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
-
 
 class JointConfig(MethodConfig):
     """Settings of joint training.
@@ -54,12 +50,11 @@ class Joint(Method[JointConfig]):
         """Cross-entropy on the current and all earlier training nodes."""
         num_old, num_current = ctx.view.granted_nodes.numel(), ctx.view.train_nodes.numel()
         granted = LabelledNodes(ctx.view.granted_nodes, ctx.view.granted_labels)
-        granted = granted.take(ctx.subset(num_old))
-        logits, replayed = ctx.forward_with(granted.nodes)
+        logits, replayed, old_labels = ctx.replay(granted)
         if ctx.batch_size is None or num_old == 0:
-            labels = torch.cat([ctx.batch.labels, granted.labels])
+            labels = torch.cat([ctx.batch.labels, old_labels])
             return ctx.cross_entropy(torch.cat([logits, replayed]), labels)
         current = ctx.cross_entropy(logits, ctx.batch.labels)
-        old = ctx.cross_entropy(replayed, granted.labels)
+        old = ctx.cross_entropy(replayed, old_labels)
         # A batch holds other shares of old and current nodes than the whole.
         return (num_current * current + num_old * old) / (num_current + num_old)

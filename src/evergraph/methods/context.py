@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, overload
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Annotated, Any, Literal, overload
 
 import torch
 from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from evergraph.events import Epoch
 from evergraph.nn.cuda_graphs import RecordedStep
-from evergraph.nn.model import ModelConfig, NodeClassifier, Output, build_model
-from evergraph.nn.receptive_field import StepFields
-from evergraph.nn.sampling import Block, sample_block
+from evergraph.nn.model import ModelConfig, NodeClassifier, Output
+from evergraph.nn.receptive_field import ReceptiveField, StepFields, sample_field
 from evergraph.rng import make_generator
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.graph import Features, take_rows
+from evergraph.stream.graph import Features
 from evergraph.stream.tasks import GraphView, LabelledNodes
 from evergraph.validation import Config
 
-ResultT = TypeVar("ResultT")
 BatchSize = Annotated[int, Field(ge=1)]
 
 
@@ -48,15 +46,7 @@ class TrainConfig(Config):
     fanout: int = Field(default=10, ge=1)
 
 
-class Part(NamedTuple):
-    """What the network says of some nodes, and what it read to say it."""
-
-    rows: Tensor  # of the nodes that were asked about
-    output: Output
-    features: Features
-    graph: Adjacency
-
-
+@dataclass(eq=False, repr=False)
 class TaskContext:
     """What a method works with during one task.
 
@@ -73,32 +63,23 @@ class TaskContext:
         prepared: What a method has computed from the graph, by name; empty when the graph changes.
     """
 
-    def __init__(
-        self,
-        view: GraphView,
-        *,
-        model: NodeClassifier | None,
-        model_config: ModelConfig,
-        training: TrainConfig,
-        seed: int,
-        final: bool,
-        plain: bool = False,
-        batch_size: int | None = None,
-    ) -> None:
-        self.view = view
-        self.model = model
-        self.model_config = model_config
-        self.training = training
-        self.seed = seed
-        self.final = final
-        self.plain = plain
-        self.batch_size = batch_size
-        self.optimizer: torch.optim.Optimizer | None = None
-        self.batch = LabelledNodes(view.train_nodes, view.train_labels)
-        self.seconds: dict[str, float] = {}
-        self.report: dict[str, Any] = {}
+    view: GraphView
+    _: KW_ONLY
+    model: NodeClassifier | None
+    model_config: ModelConfig
+    training: TrainConfig
+    seed: int
+    final: bool
+    plain: bool = False
+    batch_size: int | None = None
+    optimizer: torch.optim.Optimizer | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    report: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.batch = LabelledNodes(self.view.train_nodes, self.view.train_labels)
         self._generators: dict[tuple[str, str], torch.Generator] = {}
-        self.adjacency = view.adjacency
+        self.adjacency = self.view.adjacency
 
     @property
     def adjacency(self) -> Adjacency:
@@ -141,7 +122,7 @@ class TaskContext:
         """Warm-starts θ from the last task (or makes it anew), grows the head, resets Adam."""
         generator = self.generator("init", "cpu")
         if self.model is None or fresh:
-            model = build_model(
+            model = NodeClassifier(
                 self.model_config, self.view.num_features, self.view.num_classes, generator
             )
         else:
@@ -161,20 +142,6 @@ class TaskContext:
         )
         return self.model
 
-    def narrate(
-        self, losses: Generator[Tensor, None, ResultT], stage: str, num_epochs: int
-    ) -> Generator[Epoch, None, ResultT]:
-        """Turns the losses of a stage into events and hands its result on."""
-        epoch = 0
-        while True:
-            try:
-                loss = next(losses)
-            except StopIteration as stop:
-                result: ResultT = stop.value
-                return result
-            yield Epoch(self.view.task, stage, epoch, num_epochs, loss)
-            epoch += 1
-
     def batches(self) -> Iterator[LabelledNodes]:
         """Yields one epoch's batches of the training nodes, shuffled when there are several."""
         everyone = LabelledNodes(self.view.train_nodes, self.view.train_labels)
@@ -192,71 +159,83 @@ class TaskContext:
         self.batch = batch
         self._fields.rewind()
 
+    @property
+    def network(self) -> NodeClassifier:
+        """The model, which must be there."""
+        if self.model is None:
+            raise RuntimeError("the model is not prepared: call ctx.prepare_model() first")
+        return self.model
+
     def run(
         self,
         nodes: Tensor | None = None,
         adjacency: Adjacency | None = None,
         features: Features | None = None,
     ) -> Output:
-        """Runs the network; dropout is on while the model is in training mode."""
-        if self.model is None:
-            raise RuntimeError("the model is not prepared: call ctx.prepare_model() first")
-        if not self.model.training:
-            graph = self.adjacency if adjacency is None else adjacency
-            read = self.view.features if features is None else features
-            whole: Output = self.model(read, graph, nodes, None, self.plain)
-            return whole
-        return self._run_training(nodes, adjacency)
+        """Runs the network; dropout is on while the model is in training mode.
 
-    def _run_training(self, nodes: Tensor | None, adjacency: Adjacency | None) -> Output:
-        """Runs with dropout, on no more than the nodes' neighbourhoods where that is known."""
-        assert self.model is not None
-        generator = self.generator("dropout")
+        In training it reads no more than the nodes' neighbourhoods where these are known.
+        """
         graph = self.adjacency if adjacency is None else adjacency
+        seen = self.view.features if features is None else features
+        part = ReceptiveField(seen, graph, nodes)
+        if not self.network.training:
+            return self._run(part)
         if nodes is not None and self.batch_size is not None:
-            return self._run_block(self.sample(nodes, graph), generator)
-        if nodes is not None and adjacency is None and not self.plain:
-            field = self._fields.next(nodes)
-            if field is not None:
-                cut: Output = self.model(field.features, field.graphs, field.rows, generator)
-                return cut
-        output: Output = self.model(self.view.features, graph, nodes, generator, self.plain)
+            part = self.sample(nodes, graph)
+        elif nodes is not None and adjacency is None and not self.plain:
+            part = self._fields.next(nodes) or part
+        return self._run(part, self.generator("dropout"))
+
+    def _run(self, part: ReceptiveField, dropout: torch.Generator | None = None) -> Output:
+        features, graphs, rows = part.features, part.graphs, part.rows
+        output: Output = self.network(features, graphs, rows, dropout, self.plain)
         return output
 
-    def _run_block(self, block: Block, generator: torch.Generator | None) -> Output:
-        assert self.model is not None
-        features = take_rows(self.view.features, block.nodes)
-        output: Output = self.model(features, block.adjacency, block.rows, generator, self.plain)
-        return output
-
-    def parts(self, nodes: Tensor) -> Iterator[Part]:
+    def parts(self, nodes: Tensor) -> Iterator[tuple[Tensor, Output, ReceptiveField]]:
         """Runs the network on nodes without dropout, recording for gradients.
 
         Yields all at once on the whole graph, or batches on sampled neighbourhoods where training
-        samples them: gradients on the whole graph would not fit there either.
+        samples them: gradients on the whole graph would not fit there either. Each time it tells
+        which of the nodes these are, what the network says of them, and what it read.
         """
-        assert self.model is not None
-        self.model.eval()
-        rows = torch.arange(nodes.numel(), device=nodes.device)
-        if self.batch_size is None:
-            yield Part(rows, self.run(nodes), self.view.features, self.adjacency)
-            return
-        for batch in torch.split(rows, self.batch_size):
-            block = self.sample(nodes[batch], self.adjacency)
-            features = take_rows(self.view.features, block.nodes)
-            yield Part(batch, self._run_block(block, None), features, block.adjacency)
+        self.network.eval()
+        everyone = torch.arange(nodes.numel(), device=nodes.device)
+        for rows in torch.split(everyone, self.batch_size or max(nodes.numel(), 1)):
+            part = ReceptiveField(self.view.features, self.adjacency, nodes)
+            if self.batch_size is not None:
+                part = self.sample(nodes[rows], self.adjacency)
+            yield rows, self._run(part), part
 
-    def sample(self, nodes: Tensor, graph: Adjacency) -> Block:
+    def sample(self, nodes: Tensor, graph: Adjacency) -> ReceptiveField:
         """Draws the part of a graph that the network needs for some nodes."""
-        depth = self.model_config.num_layers
-        return sample_block(graph, nodes, self.training.fanout, depth, self.generator("sampling"))
+        return sample_field(
+            self.view.features,
+            graph,
+            nodes,
+            self.model_config.num_layers,
+            fanout=self.training.fanout,
+            generator=self.generator("sampling"),
+        )
 
-    def subset(self, count: int) -> Tensor | None:
-        """Draws which of ``count`` replayed nodes a step uses; None means all of them."""
+    def draw(self, *columns: Tensor) -> list[Tensor]:
+        """Takes from columns of equal length what a step replays: all rows, or a batch of them."""
+        count = columns[0].shape[0]
         if self.batch_size is None or count <= self.batch_size:
-            return None
+            return list(columns)
         order = torch.randperm(count, generator=self.generator("replay"), device=self.device)
-        return order[: self.batch_size]
+        return [column[order[: self.batch_size]] for column in columns]
+
+    def replay(self, kept: LabelledNodes, *beside: Tensor) -> tuple[Tensor, ...]:
+        """Returns logits of the batch ``[m, k]`` and of kept nodes ``[b, k]``, in one pass.
+
+        After them come the kept nodes' labels and their rows of what stands beside, for a step
+        on sampled neighbourhoods replays no more than a batch.
+        """
+        nodes, *rest = self.draw(kept.nodes, kept.labels, *beside)
+        logits = self.forward(torch.cat([self.batch.nodes, nodes]))
+        current, replayed = logits.tensor_split([self.batch.nodes.numel()])
+        return current, replayed, *rest
 
     @overload
     def forward(
@@ -285,13 +264,6 @@ class TaskContext:
         output = self.run(nodes, adjacency)
         return (output.logits, output.attention) if attention else output.logits
 
-    def forward_with(self, others: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns logits of the batch's nodes ``[m, k]`` and of others ``[b, k]``, in one pass."""
-        current, rest = self.forward(torch.cat([self.batch.nodes, others])).tensor_split(
-            [self.batch.nodes.numel()]
-        )
-        return current, rest
-
     def embed(self, nodes: Tensor | None = None) -> Tensor:
         """Returns embeddings ``h`` ``[m, d]`` without gradient or dropout."""
         return self.observe(nodes).h
@@ -303,8 +275,7 @@ class TaskContext:
         features: Features | None = None,
     ) -> Output:
         """Runs the network without gradient or dropout, on another graph and features if given."""
-        assert self.model is not None
-        self.model.eval()
+        self.network.eval()
         with torch.no_grad():
             return self.run(nodes, adjacency, features)
 

@@ -31,13 +31,17 @@ from pydantic import Field
 from torch import Tensor
 
 from evergraph.kernels.attention import Ends, collect, spread
-from evergraph.methods.anchors import Parameters, quadratic_penalty, snapshot
+from evergraph.methods.anchors import (
+    Parameters,
+    gradients,
+    quadratic_penalty,
+    snapshot,
+    zeros_like,
+)
 from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import BufferBase, BufferConfig
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.graph import prefix_rows
-from evergraph.stream.tasks import LabelledNodes
 
 
 class ContinualGNNConfig(BufferConfig):
@@ -91,21 +95,15 @@ class ContinualGNN(BufferBase[ContinualGNNConfig]):
     def loss(self, ctx: TaskContext) -> Tensor:
         """Weighted cross-entropy of current and kept nodes, and the penalty."""
         if self.weight is None:
-            return ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
-        assert ctx.model is not None
-        kept, weight = self.replayed(), self.weight
-        subset = ctx.subset(len(self.buffer))
-        if subset is not None:
-            kept = LabelledNodes(kept.nodes[subset], kept.labels[subset])
-            weight = weight[subset]
-        logits, old_logits = ctx.forward_with(kept.nodes)
+            return super().loss(ctx)
+        logits, old_logits, labels, weight = ctx.replay(self.buffer.labelled, self.weight)
         num_current = ctx.view.train_nodes.numel()
         current = ctx.cross_entropy(logits, ctx.batch.labels)
-        replayed = ctx.cross_entropy(old_logits, kept.labels, weight)
+        replayed = ctx.cross_entropy(old_logits, labels, weight)
         # One weighted mean over both sets, also where a batch holds other shares of them.
         total = num_current + self.total_weight
         mean = (num_current * current + self.total_weight * replayed) / total
-        penalty = quadratic_penalty(ctx.model, self.importance, self.anchor)
+        penalty = quadratic_penalty(ctx.network, self.importance, self.anchor)
         return mean + self.config.lam / 2 * penalty
 
     def end_task(self, ctx: TaskContext) -> None:
@@ -129,15 +127,11 @@ class ContinualGNN(BufferBase[ContinualGNNConfig]):
 
     def _memory_importance(self, ctx: TaskContext) -> Parameters:
         """Squares the gradient of the mean loss of the buffer, without dropout."""
-        assert ctx.model is not None
-        parameters = dict(ctx.model.named_parameters())
-        total = {name: torch.zeros_like(value) for name, value in parameters.items()}
-        kept = self.replayed()
-        for part in ctx.parts(kept.nodes):
-            share = part.rows.numel() / len(self.buffer)
-            loss = ctx.cross_entropy(part.output.logits, kept.labels[part.rows]) * share
-            gradients = torch.autograd.grad(loss, list(parameters.values()))
-            for name, gradient in zip(parameters, gradients, strict=True):
+        kept, total = self.buffer.labelled, zeros_like(ctx.network)
+        for rows, output, _ in ctx.parts(kept.nodes):
+            share = rows.numel() / len(self.buffer)
+            loss = ctx.cross_entropy(output.logits, kept.labels[rows]) * share
+            for name, gradient in gradients(loss, ctx.network).items():
                 total[name] += gradient
         return {name: gradient.square() for name, gradient in total.items()}
 
@@ -147,13 +141,12 @@ def logit_change(ctx: TaskContext, num_old: int) -> Tensor:
 
     The model must be in evaluation mode, with the head that it had at the previous task.
     """
-    assert ctx.model is not None
     graph = ctx.adjacency
     change = torch.zeros(graph.num_nodes, device=graph.device)
-    hops = ctx.model_config.num_layers - 1 + ctx.model.encoder.reads_degrees
+    hops = ctx.model_config.num_layers - 1 + ctx.network.encoder.reads_degrees
     touched = may_change(graph, num_old, hops)
     now = ctx.observe().logits[:num_old]
-    features = prefix_rows(ctx.view.features, num_old)
+    features = ctx.view.features[:num_old]
     before = ctx.observe(None, prefix_graph(graph, num_old), features).logits
     # Where the network reads the same, only rounding could differ: matrices of another height.
     change[:num_old] = (now - before).abs().sum(dim=1) * touched

@@ -8,24 +8,28 @@ coverage, and each kept node is given candidates for its next refinement.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import ClassVar
+from collections.abc import Generator, Iterator
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from evergraph.events import Epoch
 from evergraph.methods.base import Descent, SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import REPLAY_SEARCH, ReplayBase, ReplayConfig
+from evergraph.nn.model import NodeClassifier
+from evergraph.stream.adjacency import Pattern
+from evergraph.stream.tasks import LabelledNodes
 from evergraph.structure import (
-    LinkRandomness,
     Refinement,
-    Sampling,
     StructureConfig,
+    link_loss,
     nearest_nodes,
+    pair_pattern,
     refine,
-    train_link_predictor,
+    sample_non_edges,
     unique_pairs,
 )
 
@@ -90,22 +94,11 @@ class DSLR(ReplayBase[DSLRConfig]):
                 self._remember_same_class(ctx, h, before)
 
     def _learn_structure(self, ctx: TaskContext) -> Iterator[Epoch]:
-        """Trains the link predictor and refines the graph (Eq. 5 to 10)."""
-        epochs = train_link_predictor(
-            ctx.view,
-            self.replayed(),
-            self.config,
-            ctx.model_config,
-            beta=self.beta(ctx),
-            randomness=LinkRandomness(
-                init=ctx.generator("link init", "cpu"),
-                dropout=ctx.generator("link dropout"),
-                negatives=ctx.generator("link negatives"),
-            ),
-            sampling=self._sampling(ctx),
-        )
+        """Trains the link predictor and refines the graph (Eq. 6 to 11)."""
         with ctx.stage("structure"):
-            z = yield from ctx.narrate(epochs, "structure", self.config.link_epochs)
+            z = yield from train_link_predictor(
+                ctx, self.buffer.labelled, self.config, self.beta(ctx)
+            )
         with ctx.stage("inference"):
             rows = self._refined_rows(ctx)
             ctx.adjacency, self.refinement = refine(
@@ -115,13 +108,6 @@ class DSLR(ReplayBase[DSLRConfig]):
                 z,
                 self.config,
             )
-
-    def _sampling(self, ctx: TaskContext) -> Sampling | None:
-        """Trains the link predictor on parts of the graph where the classifier is."""
-        if ctx.batch_size is None:
-            return None
-        steps = -(-ctx.view.train_nodes.numel() // ctx.batch_size)
-        return Sampling(ctx.batch_size, lambda nodes: ctx.sample(nodes, ctx.view.adjacency), steps)
 
     def _refined_rows(self, ctx: TaskContext) -> Tensor:
         """Draws the share of the buffer that is refined, all of it by default."""
@@ -155,3 +141,94 @@ class DSLR(ReplayBase[DSLRConfig]):
         added = added[:, ~known & (added[0] != added[1])]
         self.refinement = Refinement(added, added[:, :0], len(self.buffer))
         ctx.adjacency = ctx.view.adjacency.edit(add=added, remove=added[:, :0])
+
+
+def train_link_predictor(
+    ctx: TaskContext, buffer: LabelledNodes, config: StructureConfig, beta: float
+) -> Generator[Epoch, None, Tensor]:
+    """Trains φ^t, a fresh network, on λ·L_link + (1 − λ)·L_node (Eq. 8).
+
+    Yields every epoch and returns the embeddings ``z`` of all nodes seen, ``[n, d]``, without
+    dropout. It trains on parts of the graph where the classifier does.
+    """
+    view, dropout = ctx.view, ctx.generator("link dropout")
+    classes, init = view.num_classes, ctx.generator("link init", "cpu")
+    model = NodeClassifier(ctx.model_config, view.num_features, classes, init).to(ctx.device)
+    on_cuda = ctx.device.type == "cuda"
+    optimizer = torch.optim.Adam(
+        model.parameters(), lr=config.link_lr, fused=True, capturable=on_cuda
+    )
+    plain = ctx.model_config.attention == "plain"
+
+    def step() -> Tensor:
+        part = _draw(ctx, model, buffer)
+        loss = config.lam * link_loss(part.h, part.edges, part.negatives, plain)  # Eq. 6, 8
+        if config.lam < 1:
+            logits = model.classify(part.h.index_select(0, part.labelled), dropout)
+            now, then = logits.tensor_split([part.labels[0].numel()])
+            node = beta * functional.cross_entropy(now, part.labels[0])
+            node = node + (1 - beta) * functional.cross_entropy(then, part.labels[1])  # Eq. 7
+            loss = loss + (1 - config.lam) * node
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        optimizer.step()
+        return loss.detach()
+
+    run, steps = ctx.recorded(step), 1
+    if ctx.batch_size is not None:
+        steps = -(-view.train_nodes.numel() // ctx.batch_size)
+    for epoch in range(config.link_epochs):
+        for _ in range(steps):
+            loss = run()
+        yield Epoch(view.task, "structure", epoch, config.link_epochs, loss)
+    with torch.no_grad():
+        z: Tensor = model(view.features, view.adjacency).h
+    return z
+
+
+class _Part(NamedTuple):
+    """What one step sees: embeddings, pairs among their rows, and which rows have labels."""
+
+    h: Tensor
+    edges: Pattern
+    negatives: Pattern
+    labelled: Tensor  # rows of the current nodes, then of the replayed ones
+    labels: tuple[Tensor, Tensor]  # of either
+
+
+def _draw(ctx: TaskContext, model: NodeClassifier, buffer: LabelledNodes) -> _Part:
+    """Takes all edges, as many non-edges and all labelled nodes, or a batch of each."""
+    view, graph, size = ctx.view, ctx.view.adjacency, ctx.batch_size
+    dropout, generator = ctx.generator("link dropout"), ctx.generator("link negatives")
+    attention, current = model.config.attention, LabelledNodes(view.train_nodes, view.train_labels)
+    if size is None:
+        h, _ = model.encoder(view.features, graph, dropout, attention)
+        pairs, valid = sample_non_edges(graph, graph.num_edges // 2, generator)
+        negatives = pair_pattern(pairs, graph.num_nodes, valid)
+        labelled = torch.cat([current.nodes, buffer.nodes])
+        return _Part(h, graph.pattern, negatives, labelled, (current.labels, buffer.labels))
+    count = size if graph.num_edges else 0
+    at = torch.randint(max(graph.num_edges, 1), (count,), generator=generator, device=graph.device)
+    edges = torch.stack([graph.src[at], graph.dst[at]])
+    pairs, valid = sample_non_edges(graph, count, generator)
+    now, then = (_some(nodes, size, generator) for nodes in (current, buffer))
+    wanted = torch.cat([edges.flatten(), pairs.flatten(), now.nodes, then.nodes])
+    field = ctx.sample(wanted, graph)
+    h, _ = model.encoder(field.features, field.graphs, dropout, attention)
+    place = torch.arange(wanted.numel(), device=graph.device)
+    edges_at, pairs_at = place[: 4 * count].view(2, 2, count)
+    return _Part(
+        h if field.rows is None else h.index_select(0, field.rows),
+        pair_pattern(edges_at, wanted.numel()),
+        pair_pattern(pairs_at, wanted.numel(), valid),
+        place[4 * count :],
+        (now.labels, then.labels),
+    )
+
+
+def _some(given: LabelledNodes, count: int, generator: torch.Generator) -> LabelledNodes:
+    """Draws ``count`` of the nodes, all if there are no more."""
+    if given.nodes.numel() <= count:
+        return given
+    order = torch.randperm(given.nodes.numel(), generator=generator, device=given.nodes.device)
+    return given.take(order[:count])

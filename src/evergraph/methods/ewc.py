@@ -27,7 +27,6 @@ from evergraph.methods.anchors import (
     WeightedAnchors,
     WeightedConfig,
     gradients,
-    prepared,
     zeros_like,
 )
 from evergraph.methods.context import TaskContext
@@ -64,13 +63,12 @@ class EWC(WeightedAnchors[EWCConfig]):
 
         Nodes in different parts share no probe: their sums are squared part by part.
         """
-        model, nodes, labels = prepared(ctx), ctx.view.train_nodes, ctx.view.train_labels
+        model, nodes, labels = ctx.network, ctx.view.train_nodes, ctx.view.train_labels
         exact = nodes.numel() <= self.config.exact_nodes
         scale = 1 / (nodes.numel() * (1 if exact else self.config.num_probes))
         fisher = zeros_like(model)
-        for part in ctx.parts(nodes):
-            mine = labels[part.rows]
-            losses = functional.cross_entropy(part.output.logits, mine, reduction="none")
+        for rows, output, _ in ctx.parts(nodes):
+            losses = functional.cross_entropy(output.logits, labels[rows], reduction="none")
             for outputs, signs in _singles(losses) if exact else self._probes(losses, ctx):
                 for name, grad in gradients(outputs, model, signs).items():
                     fisher[name] += scale * grad.square()

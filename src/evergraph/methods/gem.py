@@ -60,7 +60,7 @@ class GEM(BufferBase[GEMConfig]):
     def begin_task(self, ctx: TaskContext) -> None:
         """Warm-starts the network and sorts the buffer by task."""
         super().begin_task(ctx)
-        kept = self.replayed()
+        kept = self.buffer.labelled
         task_of = [self.task_of[label] for label in kept.labels.tolist()]
         tasks = torch.tensor(task_of, dtype=torch.int64, device=kept.nodes.device)
         self._old = [kept.take(tasks == task) for task in torch.unique(tasks).tolist()]
@@ -68,17 +68,12 @@ class GEM(BufferBase[GEMConfig]):
             lambda: torch.stack([self._gradient(ctx, old) for old in self._old])
         )
 
-    def loss(self, ctx: TaskContext) -> Tensor:
-        """Cross-entropy on the current training nodes."""
-        return ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
-
     def after_backward(self, ctx: TaskContext) -> None:
         """Replaces a gradient that conflicts with an old task's."""
         if not self._old:
             return
-        assert ctx.model is not None
         assert self._memory is not None
-        grads = [_gradient_of(parameter) for parameter in ctx.model.parameters()]
+        grads = [p.grad for p in ctx.network.parameters() if p.grad is not None]
         current = torch.cat([grad.flatten() for grad in grads])
         turned = turn_gradient(current, self._memory(), self.config.margin)
         if turned is current:
@@ -89,10 +84,9 @@ class GEM(BufferBase[GEMConfig]):
 
     def _gradient(self, ctx: TaskContext, old: LabelledNodes) -> Tensor:
         """Differentiates the loss on one old task's kept nodes, ``[number of parameters]``."""
-        assert ctx.model is not None
-        old = old.take(ctx.subset(old.nodes.numel()))
-        loss = ctx.cross_entropy(ctx.forward(old.nodes), old.labels)
-        grads = torch.autograd.grad(loss, list(ctx.model.parameters()))
+        nodes, labels = ctx.draw(old.nodes, old.labels)
+        loss = ctx.cross_entropy(ctx.forward(nodes), labels)
+        grads = torch.autograd.grad(loss, list(ctx.network.parameters()))
         return torch.cat([grad.flatten() for grad in grads])
 
     def end_task(self, ctx: TaskContext) -> None:
@@ -151,8 +145,3 @@ def solve_dual(gram: Tensor, products: Tensor, margin: float) -> Tensor:
     target = -torch.linalg.solve_triangular(lower, shifted[:, None], upper=False)[:, 0]
     weights, _ = nnls(lower.T.numpy(), target.numpy())
     return torch.from_numpy(weights) + margin
-
-
-def _gradient_of(parameter: torch.nn.Parameter) -> Tensor:
-    assert parameter.grad is not None
-    return parameter.grad

@@ -15,7 +15,6 @@ from pydantic import Field
 from torch import Tensor
 
 from evergraph.memory import Random, SelectionPool
-from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import ReplayBase, ReplayConfig
 
 
@@ -41,13 +40,9 @@ class HomophilyProbe(ReplayBase[HomophilyProbeConfig]):
     )
     year = 2024
 
-    def end_task(self, ctx: TaskContext) -> None:
-        """Selects by homophily for the probed class, unless no task follows."""
-        if ctx.final:
-            return
-        with ctx.stage("selection"):
-            part = HomophilyPart(self.config.probed_class, self.config.position)
-            self.buffer.update(self._pool(ctx), part)
+    def selector(self) -> HomophilyPart:
+        """Makes the selector that knows the probed class."""
+        return HomophilyPart(self.config.probed_class, self.config.position)
 
 
 @dataclass(frozen=True)

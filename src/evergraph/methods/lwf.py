@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
 from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
@@ -83,16 +82,3 @@ def distillation_loss(logits: Tensor, teacher: Tensor, temperature: float) -> Te
     old = logits[:, : teacher.shape[1]]
     target = functional.softmax(teacher / temperature, dim=1)
     return -(target * functional.log_softmax(old / temperature, dim=1)).sum(dim=1).mean()
-
-
-def stored_logits_loss(logits: Tensor, stored: Tensor, widths: Tensor) -> Tensor:
-    """Averages the squared distance to stored logits over all entries that existed then.
-
-    Args:
-        logits: What the network says now, ``[m, k]``.
-        stored: What was stored of the same nodes, ``[m, k_old]``, filled up with anything.
-        widths: How many columns of each node's row existed when it was stored, ``[m]``.
-    """
-    existed = torch.arange(stored.shape[1], device=stored.device) < widths[:, None]
-    distance = (logits[:, : stored.shape[1]] - stored).square()
-    return distance.masked_fill(~existed, 0).sum() / widths.sum()

@@ -24,7 +24,6 @@ from evergraph.methods.anchors import (
     WeightedConfig,
     add_importance,
     gradients,
-    prepared,
     zeros_like,
 )
 from evergraph.methods.context import TaskContext
@@ -51,10 +50,10 @@ class MAS(WeightedAnchors[MASConfig]):
 
     def importance(self, ctx: TaskContext) -> Parameters:
         """Averages the absolute gradient of the squared norm of the logits over nodes."""
-        model, nodes = prepared(ctx), self._nodes(ctx)
+        model, nodes = ctx.network, self._nodes(ctx)
         omega = zeros_like(model)
-        for part in ctx.parts(nodes):
-            for norm in part.output.logits.square().sum(dim=1):
+        for _, output, _ in ctx.parts(nodes):
+            for norm in output.logits.square().sum(dim=1):
                 for name, grad in gradients(norm, model).items():
                     omega[name] += grad.abs() / nodes.numel()
         return omega

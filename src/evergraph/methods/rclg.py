@@ -27,8 +27,7 @@ from torch.nn import functional
 from evergraph.errors import InputError
 from evergraph.methods.base import Descent, SearchSpace
 from evergraph.methods.context import TaskContext
-from evergraph.methods.lwf import stored_logits_loss
-from evergraph.methods.rclg_controller import Controller, Proposal, Reinforce
+from evergraph.methods.rclg_controller import Controller, Proposal
 from evergraph.methods.replay import BufferBase, BufferConfig
 from evergraph.nn.model import NodeClassifier
 from evergraph.nn.surgery import resize_layer
@@ -78,7 +77,7 @@ class RCLG(BufferBase[RCLGConfig]):
 
     def __init__(self, config: RCLGConfig) -> None:
         super().__init__(config)
-        self.reinforce: Reinforce | None = None
+        self.controller: Controller | None = None
 
     def begin_task(self, ctx: TaskContext) -> None:
         """Warm-starts the network; without validation nodes there is no reward."""
@@ -88,12 +87,11 @@ class RCLG(BufferBase[RCLGConfig]):
                 "validation_fraction, for example to 0.1."
             )
         super().begin_task(ctx)
-        assert ctx.model is not None
-        layers, classes = len(ctx.model.encoder.layers), ctx.model.head.num_classes
-        if self.reinforce is not None and self.reinforce.controller.num_layers != layers:
+        layers, classes = len(ctx.network.encoder.layers), ctx.network.head.num_classes
+        if self.controller is not None and self.controller.num_layers != layers:
             raise InputError(
                 f"Expected a controller of {layers} layers (got one of "
-                f"{self.reinforce.controller.num_layers}); restore what belongs together."
+                f"{self.controller.num_layers}); restore what belongs together."
             )
         stored = self.buffer.rows.get("logits")
         if stored is not None and stored.shape[1] > classes:
@@ -111,17 +109,15 @@ class RCLG(BufferBase[RCLGConfig]):
     def loss(self, ctx: TaskContext) -> Tensor:
         """Adds the buffer's logits and labels to the cross-entropy of the current nodes."""
         if not self.buffer.rows:
-            return ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
-        subset = ctx.subset(len(self.buffer))
-        kept = self.replayed().take(subset)
-        stored, widths = self.buffer.rows["logits"], self.buffer.rows["widths"]
-        if subset is not None:
-            stored, widths = stored[subset], widths[subset]
-        current, replayed = ctx.forward_with(kept.nodes)
+            return super().loss(ctx)
+        rows = self.buffer.rows
+        current, replayed, labels, stored, widths = ctx.replay(
+            self.buffer.labelled, rows["logits"], rows["widths"]
+        )
         return (
             ctx.cross_entropy(current, ctx.batch.labels)
             + self.config.logit_weight * stored_logits_loss(replayed, stored, widths)
-            + self.config.label_weight * ctx.cross_entropy(replayed, kept.labels)
+            + self.config.label_weight * ctx.cross_entropy(replayed, labels)
         )
 
     def end_task(self, ctx: TaskContext) -> None:
@@ -135,18 +131,19 @@ class RCLG(BufferBase[RCLGConfig]):
 
     def _search(self, ctx: TaskContext) -> Iterator[Descent]:
         """Trains and judges children of the network; leaves the best one to the context."""
-        parent, steps = ctx.model, self.config.controller_steps
-        assert parent is not None
-        reinforce = self._prepare_controller(ctx, len(parent.encoder.layers))
+        parent, steps = ctx.network, self.config.controller_steps
+        draws = ctx.generator("controller", "cpu")
+        if self.controller is None:  # afterwards it is the same one
+            self.controller = self._make_controller(len(parent.encoder.layers), draws)
         epochs = self.config.child_epochs or max(1, ctx.training.epochs // 5)
         children, rewards = [], []
         for step in range(steps):
-            proposal = reinforce.controller(ctx.generator("controller", "cpu"))
+            proposal = self.controller(draws)
             child = self.make_child(parent, proposal, ctx.generator("surgery", "cpu"))
             ctx.adopt_model(child)
             yield Descent(epochs, "search", first=step * epochs, total=steps * epochs)
             rewards.append(self.reward(ctx, proposal))
-            reinforce.learn(proposal, rewards[-1])
+            self.controller.learn(proposal, rewards[-1])
             if rewards[-1] > max(rewards[:-1], default=float("-inf")):
                 children = [child]  # the others need not stay in memory
         ctx.adopt_model(children[0])
@@ -174,16 +171,11 @@ class RCLG(BufferBase[RCLGConfig]):
         accuracy = 100 * float(right.double().mean())
         return accuracy - self.config.entropy_weight * proposal.entropy
 
-    def _prepare_controller(self, ctx: TaskContext, num_layers: int) -> Reinforce:
-        """Makes the controller at the first search; afterwards it is the same one."""
-        if self.reinforce is None:
-            self.reinforce = self._make_reinforce(num_layers, ctx.generator("controller", "cpu"))
-        return self.reinforce
-
-    def _make_reinforce(self, num_layers: int, generator: torch.Generator) -> Reinforce:
-        choices = (len(self.config.additions), len(self.config.deletions))
-        controller = Controller(num_layers, choices, generator)
-        return Reinforce(controller, self.config.controller_lr, self.config.baseline_decay)
+    def _make_controller(self, num_layers: int, generator: torch.Generator) -> Controller:
+        config = self.config
+        choices = (len(config.additions), len(config.deletions))
+        lr, decay = config.controller_lr, config.baseline_decay
+        return Controller(num_layers, choices, generator, lr=lr, decay=decay)
 
     def _store_logits(self, before: Tensor, shown: Tensor) -> None:
         """Stores logits ``[b, k]`` of the buffer's new nodes; those of ``before`` stay.
@@ -202,21 +194,33 @@ class RCLG(BufferBase[RCLGConfig]):
 
     def memory_bytes(self) -> int:
         """Counts the buffer, its logits and the controller with its Adam."""
-        controller = self.reinforce.memory_bytes() if self.reinforce is not None else 0
+        controller = self.controller.memory_bytes() if self.controller is not None else 0
         return super().memory_bytes() + controller
 
     def state_dict(self) -> dict[str, Any]:
         """Adds the controller to the buffer's state."""
-        state = super().state_dict()
-        state["reinforce"] = self.reinforce.state_dict() if self.reinforce is not None else None
-        return state
+        learned = self.controller.learned() if self.controller is not None else None
+        return {**super().state_dict(), "reinforce": learned}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores what :meth:`state_dict` returned."""
         super().load_state_dict(state)
-        self.reinforce = None
-        if state["reinforce"] is not None:
+        self.controller, learned = None, state["reinforce"]
+        if learned is not None:
             # Its first weights are overwritten at once.
             generator = make_generator(0, "restored")
-            self.reinforce = self._make_reinforce(state["reinforce"]["num_layers"], generator)
-            self.reinforce.load_state_dict(state["reinforce"])
+            self.controller = self._make_controller(learned["num_layers"], generator)
+            self.controller.restore(learned)
+
+
+def stored_logits_loss(logits: Tensor, stored: Tensor, widths: Tensor) -> Tensor:
+    """Averages the squared distance to stored logits over all entries that existed then.
+
+    Args:
+        logits: What the network says now, ``[m, k]``.
+        stored: What was stored of the same nodes, ``[m, k_old]``, filled up with anything.
+        widths: How many columns of each node's row existed when it was stored, ``[m]``.
+    """
+    existed = torch.arange(stored.shape[1], device=stored.device) < widths[:, None]
+    distance = (logits[:, : stored.shape[1]] - stored).square()
+    return distance.masked_fill(~existed, 0).sum() / widths.sum()

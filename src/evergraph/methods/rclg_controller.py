@@ -30,19 +30,30 @@ class Controller(nn.Module):
     """Draws an addition and a deletion for every layer, each knowing those before it.
 
     Layers share the weights; the state of the LSTM tells them apart. Everything starts from
-    U(−0.1, 0.1).
+    U(−0.1, 0.1). It learns by the gradient of (reward − baseline) · log-probability, by Adam.
+    The baseline is the moving average of earlier rewards; the first reward begins it and
+    teaches nothing. Weights, Adam and baseline live from task to task, on the CPU.
 
     Args:
         num_layers: Hidden layers to decide on.
         num_choices: How many additions and how many deletions there are to choose from.
         generator: Draws the initial weights.
+        lr: Learning rate of Adam.
+        decay: What the baseline keeps of itself at every reward.
     """
 
     def __init__(
-        self, num_layers: int, num_choices: Sequence[int], generator: torch.Generator
+        self,
+        num_layers: int,
+        num_choices: Sequence[int],
+        generator: torch.Generator,
+        *,
+        lr: float,
+        decay: float,
     ) -> None:
         super().__init__()
-        self.num_layers = num_layers
+        self.num_layers, self.decay = num_layers, decay
+        self.baseline: float | None = None
         # Row 0 of the embedding begins; then come the additions, then the deletions.
         self.offsets = (1, 1 + num_choices[0])
         # Made without their own initialisation, which would draw from global randomness.
@@ -52,6 +63,7 @@ class Controller(nn.Module):
         self.scores = nn.ModuleList(bare(nn.Linear, UNITS, count) for count in num_choices)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -INITIAL_BOUND, INITIAL_BOUND, generator=generator)
+        self.optimizer = torch.optim.Adam(self.parameters(), lr=lr)
 
     def forward(self, generator: torch.Generator) -> Proposal:
         """Draws a proposal."""
@@ -71,25 +83,6 @@ class Controller(nn.Module):
             picks.append((pair[0], pair[1]))
         return Proposal(picks, log_probability, float(entropy))
 
-
-class Reinforce:
-    """Trains a controller: the gradient of (reward − baseline) · log-probability, by Adam.
-
-    The baseline is the moving average of earlier rewards; the first reward begins it and
-    teaches nothing. Controller, Adam and baseline live from task to task, on the CPU.
-
-    Args:
-        controller: What is trained.
-        lr: Learning rate of Adam.
-        decay: What the baseline keeps of itself at every reward.
-    """
-
-    def __init__(self, controller: Controller, lr: float, decay: float) -> None:
-        self.controller = controller
-        self.optimizer = torch.optim.Adam(controller.parameters(), lr=lr)
-        self.decay = decay
-        self.baseline: float | None = None
-
     def learn(self, proposal: Proposal, reward: float) -> None:
         """Makes a proposal likelier the more its reward exceeds what came before."""
         if self.baseline is None:
@@ -102,25 +95,25 @@ class Reinforce:
 
     def memory_bytes(self) -> int:
         """Counts the bytes of the controller and of Adam's averages."""
-        return bytes_of(self.controller.state_dict(), *self._averages().values())
+        return bytes_of(self.state_dict(), *self._averages().values())
 
-    def state_dict(self) -> dict[str, Any]:
-        """Returns what :meth:`load_state_dict` needs: tensors and plain numbers."""
+    def learned(self) -> dict[str, Any]:
+        """Returns what :meth:`restore` needs: tensors and plain numbers."""
         return {
-            "num_layers": self.controller.num_layers,
-            "controller": dict(self.controller.state_dict()),
+            "num_layers": self.num_layers,
+            "controller": dict(self.state_dict()),
             "averages": self._averages(),
             "baseline": self.baseline,
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores what :meth:`state_dict` returned, from whatever device."""
-        self.controller.load_state_dict(state["controller"])
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes back what :meth:`learned` returned, from whatever device."""
+        self.load_state_dict(state["controller"])
         averages = {
             int(index): {name: value.cpu() for name, value in group.items()}
             for index, group in state["averages"].items()
         }
-        parameters = list(self.controller.parameters())
+        parameters = list(self.parameters())
         for index, group in averages.items():
             if any(value.shape not in (parameters[index].shape, ()) for value in group.values()):
                 raise ValueError("averages of another controller")

@@ -1,18 +1,18 @@
-"""Replay: train on the current nodes and a small buffer of old ones."""
+"""Replay and ER-GNN: train on the current nodes and a small buffer of old ones."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeVar
+from collections.abc import Callable
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 import torch
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
 from evergraph.errors import InputError, unknown_name
-from evergraph.memory import SELECTORS, ReplayBuffer, SelectionPool
+from evergraph.memory import SELECTORS, ReplayBuffer, SelectionPool, Selector
 from evergraph.methods.base import Method, MethodConfig, SearchSpace
 from evergraph.methods.context import TaskContext
-from evergraph.stream.tasks import LabelledNodes
 
 Beta = Annotated[float, Field(ge=0, le=1)] | Literal["share", "none"]
 #: What replay under a weight is tuned by; β is the paper's grid and one value above it.
@@ -84,15 +84,11 @@ class BufferBase(Method[BufferT]):
         if ctx.final:
             return
         with ctx.stage("selection"):
-            self.buffer.update(self._pool(ctx), SELECTORS[self.config.selector].make(self.config.r))
+            self.buffer.update(selection_pool(ctx, self.buffer), self.selector())
 
-    def replayed(self) -> LabelledNodes:
-        """Returns the kept nodes with their labels."""
-        return LabelledNodes(self.buffer.nodes, self.buffer.labels)
-
-    def _pool(self, ctx: TaskContext) -> SelectionPool:
-        """Gathers what may be kept."""
-        return selection_pool(ctx, self.buffer)
+    def selector(self) -> Selector:
+        """Makes the selector of the settings."""
+        return SELECTORS[self.config.selector].make(self.config.r)
 
 
 class ReplayBase(BufferBase[ConfigT]):
@@ -100,30 +96,26 @@ class ReplayBase(BufferBase[ConfigT]):
 
     def __init__(self, config: ConfigT) -> None:
         super().__init__(config)
-        self._weight: Tensor | None = None
+        self._weight: list[Tensor] = []  # of each kept node, if they are weighed
 
     def begin_task(self, ctx: TaskContext) -> None:
         """Warm-starts the network and weighs the buffer's nodes for this task."""
         super().begin_task(ctx)
         if self.config.replay_weights == "balanced" and len(self.buffer):
             labels = self.buffer.labels
-            self._weight = torch.bincount(labels)[labels].float().reciprocal()
+            self._weight = [torch.bincount(labels)[labels].float().reciprocal()]
 
     def loss(self, ctx: TaskContext) -> Tensor:
-        """Weighs current and replayed nodes: β·CE(current) + (1 − β)·CE(buffer) (Eq. 11)."""
+        """Weighs current and replayed nodes: β·CE(current) + (1 − β)·CE(buffer) (Eq. 12)."""
         if len(self.buffer) == 0:
-            return ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
-        subset = ctx.subset(len(self.buffer))
-        kept, weight = self.replayed().take(subset), self._weight
-        if subset is not None and weight is not None:
-            weight = weight[subset]
-        logits, old_logits = ctx.forward_with(kept.nodes)
+            return super().loss(ctx)
+        logits, old_logits, old_labels, *weight = ctx.replay(self.buffer.labelled, *self._weight)
         if self.config.beta == "none" and ctx.batch_size is None:
-            labels = torch.cat([ctx.batch.labels, kept.labels])
+            labels = torch.cat([ctx.batch.labels, old_labels])
             return ctx.cross_entropy(torch.cat([logits, old_logits]), labels)
         beta = self.beta(ctx)
         current = ctx.cross_entropy(logits, ctx.batch.labels)
-        replayed = ctx.cross_entropy(old_logits, kept.labels, weight)
+        replayed = ctx.cross_entropy(old_logits, old_labels, *weight)
         return beta * current + (1 - beta) * replayed
 
     def beta(self, ctx: TaskContext) -> float:
@@ -136,36 +128,32 @@ class ReplayBase(BufferBase[ConfigT]):
         return float(self.config.beta)
 
 
-def eligible_nodes(
-    ctx: TaskContext, buffer: ReplayBuffer
-) -> tuple[Tensor, Tensor, LabelledNodes | None]:
-    """Returns the nodes that may be kept, their labels, and what the buffer holds already.
+def selection_pool(
+    ctx: TaskContext,
+    buffer: ReplayBuffer,
+    show: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None,
+) -> SelectionPool:
+    """Gathers what may be kept: training nodes and the kept ones of returning classes, by id.
 
-    Those are the training nodes and the kept ones of returning classes, by ascending id.
+    ``show`` gives the logits and embeddings of nodes, the network's by default.
     """
     nodes, labels = ctx.view.train_nodes, ctx.view.train_labels
-    kept = LabelledNodes(buffer.nodes, buffer.labels) if len(buffer) else None
+    kept = buffer.labelled if len(buffer) else None
     if kept is not None:
         returning = torch.isin(kept.labels, labels) & ~torch.isin(kept.nodes, nodes)
         nodes = torch.cat([nodes, kept.nodes[returning]])
         labels = torch.cat([labels, kept.labels[returning]])
         order = torch.argsort(nodes)
         nodes, labels = nodes[order], labels[order]
-    return nodes, labels, kept
-
-
-def selection_pool(ctx: TaskContext, buffer: ReplayBuffer) -> SelectionPool:
-    """Gathers what may be kept, as the network sees it."""
-    nodes, labels, kept = eligible_nodes(ctx, buffer)
-    shown = ctx.observe(nodes)
+    logits, h = ctx.observe(nodes)[:2] if show is None else show(nodes)
     return SelectionPool(
         nodes=nodes,
         labels=labels,
-        h=shown.h,
+        h=h,
         features=ctx.view.features,
         adjacency=ctx.adjacency,
         generator=ctx.generator("selection", "cpu"),
-        logits=shown.logits,
+        logits=logits,
         kept=kept,
     )
 
@@ -178,3 +166,31 @@ class Replay(ReplayBase[ReplayConfig]):
     paper = "Rolnick et al., Experience Replay for Continual Learning"
     year = 2019
     search = REPLAY_SEARCH
+
+
+class ERGNNConfig(ReplayConfig):
+    """Settings of ER-GNN: those of replay with the paper's β and selector."""
+
+    selector: str = "mf"
+    beta: Beta = "share"
+
+
+class ERGNN(ReplayBase[ERGNNConfig]):
+    """Experience replay for graphs, whose current nodes weigh as much as the buffer's share.
+
+    β = |B| / (|B| + |D|), |D| the training nodes of the current task: the smaller the buffer, the
+    more its nodes weigh. The paper keeps nodes by mean of features (MF, the default here),
+    coverage (CM) or influence maximisation (IM); any other selector may be set.
+    """
+
+    Config = ERGNNConfig
+    summary = "experience replay weighed by the buffer's share, nodes by MF, CM or IM"
+    paper = (
+        "Zhou and Cao, Overcoming Catastrophic Forgetting in Graph Neural Networks with "
+        "Experience Replay"
+    )
+    year = 2021
+    search: ClassVar[SearchSpace] = {
+        "selector": ("mf", "cm", "im"),
+        "replay_weights": ("none", "balanced"),
+    }

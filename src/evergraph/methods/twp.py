@@ -32,15 +32,13 @@ from evergraph.methods.anchors import (
     AnchoredMethod,
     Parameters,
     gradients,
-    prepared,
     zeros_like,
 )
 from evergraph.methods.base import MethodConfig, SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.nn.model import NodeClassifier
-from evergraph.nn.propagation import PropagationStack
+from evergraph.nn.receptive_field import ReceptiveField
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.graph import Features
 
 
 class TWPConfig(MethodConfig):
@@ -73,10 +71,10 @@ class TWP(AnchoredMethod[TWPConfig]):
 
     def loss(self, ctx: TaskContext) -> Tensor:
         """Cross-entropy on the current nodes, plus the penalty and the norm of its gradient."""
-        current = ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
+        current = super().loss(ctx)
         loss = current + self.penalty(ctx)
         if self.config.beta:
-            loss = loss + self.config.beta * gradient_norm(current, prepared(ctx))
+            loss = loss + self.config.beta * gradient_norm(current, ctx.network)
         return loss
 
     def importance(self, ctx: TaskContext) -> Parameters:
@@ -89,12 +87,12 @@ class TWP(AnchoredMethod[TWPConfig]):
 
     def importances(self, ctx: TaskContext) -> tuple[Parameters, Parameters]:
         """Computes I_loss and I_topo, each from a gradient of its own."""
-        model, nodes, labels = prepared(ctx), ctx.view.train_nodes, ctx.view.train_labels
+        model, nodes, labels = ctx.network, ctx.view.train_nodes, ctx.view.train_labels
         by_loss, by_topology = zeros_like(model), zeros_like(model)
-        for part in ctx.parts(nodes):
-            share = part.rows.numel() / nodes.numel()
-            loss = share * ctx.cross_entropy(part.output.logits, labels[part.rows])
-            scores = part.output.attention or edge_scores(model, part.features, part.graph)
+        for rows, output, field in ctx.parts(nodes):
+            share = rows.numel() / nodes.numel()
+            loss = share * ctx.cross_entropy(output.logits, labels[rows])
+            scores = output.attention or edge_scores(model, field)
             e = torch.cat([layer.flatten() for layer in scores])
             for total, value in ((by_loss, loss), (by_topology, e.square().sum())):
                 for name, grad in gradients(value, model).items():
@@ -111,17 +109,17 @@ def gradient_norm(loss: Tensor, model: nn.Module) -> Tensor:
     return torch.stack([grad.abs().sum() for grad in grads]).sum()
 
 
-def edge_scores(model: NodeClassifier, x: Features, graph: Adjacency) -> list[Tensor]:
+def edge_scores(model: NodeClassifier, field: ReceptiveField) -> list[Tensor]:
     r"""Computes :math:`e_{ij} = (W h_i)^\top \tanh(W h_j)` of every edge, ``[E]`` per layer.
 
     :math:`j` is the source and :math:`i` the target; :math:`h` is what the layer reads, without
     dropout, and :math:`W` what it multiplies neighbours by. Memory grows with edges × channels.
     """
-    encoder = model.encoder
-    assert isinstance(encoder, PropagationStack)
+    h, graph = field.features, field.graphs
+    assert isinstance(graph, Adjacency)
     sources, targets = Ends.sources(graph), Ends.targets(graph)
-    scores, h = [], x
-    for depth, layer in enumerate(encoder.layers):
+    scores = []
+    for depth, layer in enumerate(model.encoder.layers):
         if depth > 0:
             assert isinstance(h, Tensor)
             h = functional.relu(h)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -92,22 +93,16 @@ def pick_device(name: str) -> torch.device:
     available = torch.cuda.is_available()
     if name == "auto":
         return torch.device("cuda" if available else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise InputError(
-            f"Expected '--device' auto, cpu or cuda (got '{name}'); choose one of these."
-        ) from None
-    if device.type not in {"cpu", "cuda"}:
+    if not re.fullmatch(r"(cpu|cuda)(:\d{1,2})?", name):
         raise InputError(
             f"Expected '--device' auto, cpu or cuda (got '{name}'); choose one of these."
         )
-    if device.type == "cuda" and not available:
+    if name.startswith("cuda") and not available:
         raise InputError(
             f"Expected a CUDA device for '--device' (got '{name}', but PyTorch finds none); "
             "use --device cpu."
         )
-    return device
+    return torch.device(name)
 
 
 @contextmanager

@@ -12,17 +12,14 @@ from torch.nn import functional
 
 from evergraph.kernels.attention import AttentionPath
 from evergraph.kernels.ops import relu_dropout
-from evergraph.nn.gat import GAT
-from evergraph.nn.gcn import GCN
+from evergraph.nn.encoders import GAT, GCN, SAGE, Encoder
 from evergraph.nn.receptive_field import Graphs
-from evergraph.nn.sage import SAGE
 from evergraph.rng import make_generator
 from evergraph.stream.graph import Features
 from evergraph.validation import Config
 
 HeadInit = Literal["uniform", "default"]
 Backbone = Literal["gat", "gcn", "sage"]
-Encoder = GAT | GCN | SAGE
 ENCODERS: dict[Backbone, type[Encoder]] = {"gat": GAT, "gcn": GCN, "sage": SAGE}
 
 
@@ -103,7 +100,8 @@ class NodeClassifier(nn.Module):
     Args:
         config: Shape and regularisation.
         in_dim: Width of the features.
-        generator: Draws the initial weights.
+        num_classes: Rows of the head.
+        generator: On the CPU, draws the initial weights.
         channels: Width of one head per layer where surgery has changed it.
     """
 
@@ -111,6 +109,7 @@ class NodeClassifier(nn.Module):
         self,
         config: ModelConfig,
         in_dim: int,
+        num_classes: int,
         generator: torch.Generator,
         channels: Sequence[int] | None = None,
     ) -> None:
@@ -124,6 +123,7 @@ class NodeClassifier(nn.Module):
             generator=generator,
         )
         self.head = GrowingHead(self.encoder.out_dim, config.head_init)
+        self.head.grow(num_classes, generator)
 
     @property
     def resized_channels(self) -> list[int] | None:
@@ -163,22 +163,6 @@ class NodeClassifier(nn.Module):
         return logits
 
 
-def build_model(
-    config: ModelConfig,
-    in_dim: int,
-    num_classes: int,
-    generator: torch.Generator,
-    channels: Sequence[int] | None = None,
-) -> NodeClassifier:
-    """Makes a fresh network with a head of ``num_classes`` rows, on the CPU.
-
-    ``channels`` is the width of one head per layer where it is not the configuration's.
-    """
-    model = NodeClassifier(config, in_dim, generator, channels)
-    model.head.grow(num_classes, generator)
-    return model
-
-
 def restore_model(
     config: ModelConfig, weights: Mapping[str, Tensor], channels: list[int] | None
 ) -> NodeClassifier:
@@ -189,7 +173,7 @@ def restore_model(
     in_dim, num_classes = weights["encoder.layers.0.weight"].shape[0], weights["head.bias"].numel()
     _check_size(config, in_dim, channels, weights)
     # Its first weights are overwritten at once.
-    model = build_model(config, in_dim, num_classes, make_generator(0, "restored"), channels)
+    model = NodeClassifier(config, in_dim, num_classes, make_generator(0, "restored"), channels)
     model.load_state_dict(weights)
     return model
 

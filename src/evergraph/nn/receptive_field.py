@@ -1,14 +1,14 @@
-"""Receptive fields: what the rows of some nodes depend on, layer by layer, and nothing else."""
+"""Receptive fields: the part of a graph that some nodes' rows depend on, or a sample of it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.graph import Features, take_rows
+from evergraph.stream.graph import Features
 
 #: One graph for all layers, or one for each, the layer that sees the features first.
 Graphs = Adjacency | tuple[Adjacency, ...]
@@ -18,10 +18,10 @@ WHOLE = 0.8
 
 @dataclass(frozen=True)
 class ReceptiveField:
-    """A network's input, cut to what some nodes hear; their rows come out as they would anyway."""
+    """A network's input: all of a graph, or what some nodes hear of it."""
 
     features: Features  # what the first layer reads
-    graphs: tuple[Adjacency, ...]  # a layer each: from the rows it reads to those it gives
+    graphs: Graphs  # a layer each: from the rows it reads to those it gives
     rows: Tensor | None  # where each wanted node is among the last layer's rows; None: in place
 
 
@@ -53,7 +53,7 @@ def receptive_field(
             Adjacency.between(place[src], target_place[dst], place[targets], degree[sources])
         )
         targets, target_place = sources, place
-    cut = features if targets.numel() == n else take_rows(features, targets)
+    cut = features if targets.numel() == n else features[targets]
     return ReceptiveField(cut, tuple(reversed(graphs)), rows)
 
 
@@ -103,3 +103,70 @@ class StepFields:
                 field = receptive_field(self.features, self.graph, nodes, self.depth)
                 self._known[at] = (nodes, field)
         return field
+
+
+def sample_field(
+    features: Features,
+    graph: Adjacency,
+    wanted: Tensor,
+    depth: int,
+    *,
+    fanout: int,
+    generator: torch.Generator,
+) -> ReceptiveField:
+    """Draws at most ``fanout`` neighbours of every node, ``depth`` steps out.
+
+    With a fanout of at least the highest degree, a network of ``depth`` layers gives the
+    wanted nodes exactly what it gives them on the whole graph. All layers read one directed graph
+    whose first nodes are the wanted ones, each once.
+    """
+    nodes, rows = torch.unique(wanted, return_inverse=True)
+    place = _places(nodes, graph.num_nodes)
+    first, sources, targets = 0, [], []
+    for _ in range(depth):
+        frontier = nodes[first:]
+        owner, neighbour = sample_neighbours(graph, frontier, fanout, generator)
+        targets.append(owner + first)
+        first = nodes.numel()
+        fresh = torch.unique(neighbour[place[neighbour] < 0])
+        place[fresh] = torch.arange(first, first + fresh.numel(), device=graph.device)
+        nodes = torch.cat([nodes, fresh])
+        sources.append(place[neighbour])
+    edges = torch.stack([torch.cat(sources), torch.cat(targets)])
+    part = Adjacency.from_edges(edges, nodes.numel(), symmetric=False)
+    part = replace(part, whole_degree=graph.degree[nodes])
+    return ReceptiveField(features[nodes], part, rows)
+
+
+def sample_neighbours(
+    graph: Adjacency, nodes: Tensor, fanout: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Draws at most ``fanout`` distinct neighbours of each node, uniformly.
+
+    Returns ``(owner, neighbour)`` as :meth:`Adjacency.edges_into` does.
+    """
+    degree = graph.degree[nodes]
+    rich = torch.nonzero(degree > fanout).flatten()
+    owner, neighbour = graph.edges_into(nodes[degree <= fanout])
+    owner = torch.nonzero(degree <= fanout).flatten()[owner]
+    if rich.numel() == 0:
+        return owner, neighbour
+    chosen = _distinct(degree[rich], fanout, generator)  # [rich, fanout]
+    drawn = graph.src[graph.indptr[nodes[rich]][:, None] + chosen]
+    both = torch.cat([owner, rich.repeat_interleave(fanout)])
+    order = torch.argsort(both, stable=True)
+    return both[order], torch.cat([neighbour, drawn.flatten()])[order]
+
+
+def _distinct(sizes: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Draws ``count`` distinct numbers below each size, uniformly (Floyd's algorithm)."""
+    chosen = torch.full((sizes.numel(), count), -1, device=sizes.device)
+    for k in range(count):
+        limit = sizes - count + k  # the k-th draw is among 0 .. limit
+        share = torch.rand(
+            sizes.numel(), dtype=torch.float64, generator=generator, device=sizes.device
+        )
+        draw = torch.minimum((share * (limit + 1)).long(), limit)
+        taken = (chosen[:, :k] == draw[:, None]).any(dim=1)
+        chosen[:, k] = torch.where(taken, limit, draw)
+    return chosen

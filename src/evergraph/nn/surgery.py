@@ -7,40 +7,11 @@ weights. Where all of them are zero, the network does not see it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
-from evergraph.nn.gat import GAT, glorot_bound
+from evergraph.nn.encoders import GATLayer, glorot_bound
 from evergraph.nn.model import NodeClassifier
-
-
-@dataclass(frozen=True)
-class _Change:
-    """Which channels stay, how many come after them, and what draws their weights."""
-
-    kept: Tensor
-    add: int
-    generator: torch.Generator
-
-    def apply(self, value: Tensor, dim: int, bound: float = 0.0) -> Tensor:
-        """Keeps some channels along ``dim`` and appends new ones from U(−bound, bound).
-
-        New ones are drawn by a CPU generator, so that every device starts alike.
-        """
-        old = value.detach().index_select(dim, self.kept)
-        shape = [*old.shape[:dim], self.add, *old.shape[dim + 1 :]]
-        new = torch.zeros(shape)
-        if bound:
-            new.uniform_(-bound, bound, generator=self.generator)
-        return torch.cat([old, new.to(old.device)], dim)
-
-
-def _gat(model: NodeClassifier) -> GAT:
-    """Returns the encoder, which must be the one whose layers can be resized."""
-    assert isinstance(model.encoder, GAT)
-    return model.encoder
 
 
 def resize_layer(
@@ -57,27 +28,35 @@ def resize_layer(
         depth: Which layer, from 0.
         delete: How many neurons go, those of the smallest :func:`outgoing_norm`.
         add: How many come.
-        generator: On the CPU, draws new weights.
+        generator: On the CPU, draws new weights, so that every device starts alike.
     """
-    layer = _gat(model).layer(depth)
+    layer, kept = _layer(model, depth), surviving_channels(model, depth, delete)
     heads, channels, in_dim = layer.heads, layer.channels, layer.weight.shape[0]
-    change = _Change(surviving_channels(model, depth, delete), add, generator)
-    width = change.kept.numel() + add
+    width = kept.numel() + add
+
+    def resized(value: Tensor, dim: int, bound: float = 0.0) -> Tensor:
+        """Keeps some channels along ``dim`` and appends new ones from U(−bound, bound)."""
+        old = value.detach().index_select(dim, kept)
+        new = torch.zeros([*old.shape[:dim], add, *old.shape[dim + 1 :]])
+        if bound:
+            new.uniform_(-bound, bound, generator=generator)
+        return torch.cat([old, new.to(old.device)], dim)
+
     bound = glorot_bound(in_dim, heads * width)
-    weight = change.apply(layer.weight.view(in_dim, heads, channels), 2, bound)
+    weight = resized(layer.weight.view(in_dim, heads, channels), 2, bound)
     layer.weight = nn.Parameter(weight.reshape(in_dim, heads * width))
     bound = glorot_bound(heads, width)
-    layer.att_src = nn.Parameter(change.apply(layer.att_src, 2, bound))
-    layer.att_dst = nn.Parameter(change.apply(layer.att_dst, 2, bound))
-    layer.bias = nn.Parameter(change.apply(layer.bias.view(heads, channels), 1).flatten())
+    layer.att_src = nn.Parameter(resized(layer.att_src, 2, bound))
+    layer.att_dst = nn.Parameter(resized(layer.att_dst, 2, bound))
+    layer.bias = nn.Parameter(resized(layer.bias.view(heads, channels), 1).flatten())
     # [heads, channels, out], whichever way the next layer stores it
     following = _outgoing(model, depth)
     out_dim = following.shape[2]
     bound = glorot_bound(heads * width, out_dim)
-    following = change.apply(following, 1, bound).reshape(heads * width, out_dim)
-    layer.channels = width
-    if depth + 1 < len(_gat(model).layers):
-        _gat(model).layer(depth + 1).weight = nn.Parameter(following)
+    following = resized(following, 1, bound).reshape(heads * width, out_dim)
+    layer.channels = model.encoder.channels[depth] = width
+    if depth + 1 < len(model.encoder.layers):
+        _layer(model, depth + 1).weight = nn.Parameter(following)
     else:
         model.head.weight = nn.Parameter(following.t().contiguous())
 
@@ -91,7 +70,7 @@ def surviving_channels(model: NodeClassifier, depth: int, delete: int) -> Tensor
 
 def outgoing_norm(model: NodeClassifier, depth: int) -> Tensor:
     """Measures each neuron of a layer by the norm of all that leaves it, ``[channels]``."""
-    layer = _gat(model).layer(depth)
+    layer = _layer(model, depth)
     squares = _outgoing(model, depth).square().sum(dim=(0, 2))
     attention = layer.att_src.square() + layer.att_dst.square()
     return (squares + attention.sum(dim=(0, 1))).sqrt().detach()
@@ -99,7 +78,13 @@ def outgoing_norm(model: NodeClassifier, depth: int) -> Tensor:
 
 def _outgoing(model: NodeClassifier, depth: int) -> Tensor:
     """Returns the weights from a layer's channels to what follows, ``[heads, channels, out]``."""
-    layer, encoder = _gat(model).layer(depth), _gat(model)
-    last = depth + 1 == len(encoder.layers)
-    weight = model.head.weight.t() if last else encoder.layer(depth + 1).weight
+    layer, last = _layer(model, depth), depth + 1 == len(model.encoder.layers)
+    weight = model.head.weight.t() if last else _layer(model, depth + 1).weight
     return weight.reshape(layer.heads, layer.channels, weight.shape[1])
+
+
+def _layer(model: NodeClassifier, depth: int) -> GATLayer:
+    """Returns a layer, which must be of the kind that can be resized."""
+    layer = model.encoder.layers[depth]
+    assert isinstance(layer, GATLayer)
+    return layer

@@ -158,15 +158,14 @@ class SparseRows:
         """Where the arrays live."""
         return self.values.device
 
-    def prefix(self, num_rows: int) -> SparseRows:
-        """Returns the first ``num_rows`` rows, sharing memory."""
-        stop = int(self.indptr[num_rows])
-        return SparseRows(
-            self.values[:stop], self.indices[:stop], self.indptr[: num_rows + 1], self.num_columns
-        )
-
-    def take(self, rows: Tensor) -> SparseRows:
-        """Returns a copy holding the given rows, in the given order."""
+    def __getitem__(self, rows: slice | Tensor) -> SparseRows:
+        """Returns the first rows (``[:m]``, sharing memory) or a copy of any, in their order."""
+        if isinstance(rows, slice):
+            assert rows.start is None
+            assert rows.step is None
+            indptr = self.indptr[: rows.stop + 1]
+            stop = int(indptr[-1])
+            return SparseRows(self.values[:stop], self.indices[:stop], indptr, self.num_columns)
         counts = (self.indptr[1:] - self.indptr[:-1])[rows]
         owner, rank = runs(counts)
         at = self.indptr[rows][owner] + rank
@@ -221,18 +220,6 @@ class SparseRows:
 
 
 Features = Tensor | SparseRows
-
-
-def prefix_rows(features: Features, num_rows: int) -> Features:
-    """Returns the first rows of dense or sparse features without copying them."""
-    if isinstance(features, SparseRows):
-        return features.prefix(num_rows)
-    return features[:num_rows]
-
-
-def take_rows(features: Features, rows: Tensor) -> Features:
-    """Returns the given rows of dense or sparse features, copied."""
-    return features.take(rows) if isinstance(features, SparseRows) else features[rows]
 
 
 def take_columns(features: Features, start: int, stop: int) -> Tensor:

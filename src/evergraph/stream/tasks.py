@@ -11,7 +11,7 @@ from torch import Tensor
 from evergraph.errors import InputError
 from evergraph.rng import make_generator
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.graph import Features, Graph, leanest, normalise_rows, prefix_rows, take_rows
+from evergraph.stream.graph import Features, Graph, leanest, normalise_rows
 from evergraph.stream.protocol import Protocol, choose_classes, split_nodes
 
 
@@ -22,10 +22,8 @@ class LabelledNodes:
     nodes: Tensor
     labels: Tensor
 
-    def take(self, rows: Tensor | None) -> LabelledNodes:
-        """Returns some of them; None means all."""
-        if rows is None:
-            return self
+    def take(self, rows: Tensor) -> LabelledNodes:
+        """Returns some of them."""
         return LabelledNodes(self.nodes[rows], self.labels[rows])
 
     def to(self, device: torch.device | str) -> LabelledNodes:
@@ -134,7 +132,7 @@ class TaskStream:
         order = torch.argsort(task_of, stable=True)[: int((labels >= 0).sum())]
         self.original_ids = order
         self.labels = labels[order]
-        features = leanest(take_rows(graph.x, order))
+        features = leanest(graph.x[order])
         self.features = normalise_rows(features) if protocol.features == "row-sum" else features
         self.edges = _order_edges(graph, order)
         self.tasks = self._make_tasks(kept, order, seed)
@@ -168,7 +166,7 @@ class TaskStream:
             grants["validation"] = self._labelled(task.validation_nodes)
         view = GraphView(
             task=index,
-            features=prefix_rows(self.features, task.num_nodes),
+            features=self.features[: task.num_nodes],
             adjacency=Adjacency.from_edges(both, task.num_nodes),
             train_nodes=task.train_nodes,
             train_labels=self.labels[task.train_nodes],

@@ -1,14 +1,11 @@
 """Structure learning: link predictor, candidates, refinement of the buffer's neighbourhood."""
 
 from evergraph.structure.link_predictor import (
-    LinkRandomness,
-    Sampling,
     StructureConfig,
     link_loss,
     link_scores,
     pair_pattern,
     sample_non_edges,
-    train_link_predictor,
 )
 from evergraph.structure.refinement import (
     Refinement,
@@ -18,9 +15,7 @@ from evergraph.structure.refinement import (
 )
 
 __all__ = [
-    "LinkRandomness",
     "Refinement",
-    "Sampling",
     "StructureConfig",
     "link_loss",
     "link_scores",
@@ -28,6 +23,5 @@ __all__ = [
     "pair_pattern",
     "refine",
     "sample_non_edges",
-    "train_link_predictor",
     "unique_pairs",
 ]

@@ -1,13 +1,8 @@
-"""The link predictor: a fresh network per task that scores pairs of nodes (Eq. 5-7).
-
-From the settings of structure learning to the training loop, what one step draws, and the loss.
-"""
+"""The link predictor's scores of pairs of nodes, the non-edges it is shown, its loss (Eq. 6)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -18,12 +13,7 @@ from evergraph.errors import InputError
 from evergraph.kernels import has_kernels, kernels
 from evergraph.kernels.attention import Ends, spread
 from evergraph.kernels.ops import call
-from evergraph.nn.cuda_graphs import RecordedStep
-from evergraph.nn.model import ModelConfig, NodeClassifier, build_model
-from evergraph.nn.sampling import Block
 from evergraph.stream.adjacency import Adjacency, Pattern
-from evergraph.stream.graph import take_rows
-from evergraph.stream.tasks import GraphView, LabelledNodes
 from evergraph.validation import Config
 
 #: Rounds of redrawing negatives that turn out to be edges; what remains is left out.
@@ -76,130 +66,6 @@ class StructureConfig(Config):
         return self
 
 
-@dataclass(frozen=True)
-class LinkRandomness:
-    """The generators of one link predictor."""
-
-    init: torch.Generator  # on the CPU
-    dropout: torch.Generator
-    negatives: torch.Generator
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How a link predictor is trained on parts of a graph."""
-
-    batch_size: int  # edges, non-edges, current and replayed nodes per step
-    block: Callable[[Tensor], Block]  # draws the part that some nodes need
-    steps: int  # per epoch
-
-
-def train_link_predictor(
-    view: GraphView,
-    buffer: LabelledNodes,
-    config: StructureConfig,
-    model_config: ModelConfig,
-    *,
-    beta: float,
-    randomness: LinkRandomness,
-    sampling: Sampling | None = None,
-) -> Generator[Tensor, None, Tensor]:
-    """Trains φ^t from scratch on λ·L_link + (1 − λ)·L_node (Eq. 7).
-
-    Yields the loss of every epoch and returns the embeddings ``z`` of all nodes seen,
-    ``[n, d]``, without dropout. ``sampling`` trains on parts of the graph.
-    """
-    graph = view.adjacency
-    model = build_model(model_config, view.num_features, view.num_classes, randomness.init)
-    model.to(graph.device)
-    on_cuda = graph.device.type == "cuda"
-    optimizer = torch.optim.Adam(
-        model.parameters(), lr=config.link_lr, fused=True, capturable=on_cuda
-    )
-    current = LabelledNodes(view.train_nodes, view.train_labels)
-    plain = model_config.attention == "plain"
-
-    def step() -> Tensor:
-        part = _draw(model, view, (current, buffer), randomness, sampling)
-        loss = config.lam * link_loss(part.h, part.edges, part.negatives, plain)  # Eq. 5, 7
-        if config.lam < 1:
-            logits = model.classify(part.h.index_select(0, part.labelled), randomness.dropout)
-            now, then = logits.tensor_split([part.labels[0].numel()])
-            node = beta * functional.cross_entropy(now, part.labels[0])
-            node = node + (1 - beta) * functional.cross_entropy(then, part.labels[1])  # Eq. 6
-            loss = loss + (1 - config.lam) * node
-        optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        optimizer.step()
-        return loss.detach()
-
-    run: Callable[[], Tensor] = step
-    if on_cuda and sampling is None:
-        generators = [randomness.dropout, randomness.negatives]
-        run = RecordedStep(step, graph.device, lambda: generators)
-    for _ in range(config.link_epochs):
-        for _ in range(1 if sampling is None else sampling.steps):
-            loss = run()
-        yield loss
-    with torch.no_grad():
-        z: Tensor = model(view.features, graph).h
-    return z
-
-
-class _Part(NamedTuple):
-    """What one step sees: embeddings, pairs among their rows, and which rows have labels."""
-
-    h: Tensor
-    edges: Pattern
-    negatives: Pattern
-    labelled: Tensor  # rows of the current nodes, then of the replayed ones
-    labels: tuple[Tensor, Tensor]  # of either
-
-
-def _draw(
-    model: NodeClassifier,
-    view: GraphView,
-    given: tuple[LabelledNodes, LabelledNodes],
-    randomness: LinkRandomness,
-    sampling: Sampling | None,
-) -> _Part:
-    """Takes all edges, as many non-edges and all labelled nodes, or a batch of each."""
-    graph, (current, buffer), generator = view.adjacency, given, randomness.negatives
-    attention = model.config.attention
-    if sampling is None:
-        h, _ = model.encoder(view.features, graph, randomness.dropout, attention)
-        pairs, valid = sample_non_edges(graph, graph.num_edges // 2, generator)
-        negatives = pair_pattern(pairs, graph.num_nodes, valid)
-        labelled = torch.cat([current.nodes, buffer.nodes])
-        return _Part(h, graph.pattern, negatives, labelled, (current.labels, buffer.labels))
-    count = sampling.batch_size if graph.num_edges else 0
-    at = torch.randint(max(graph.num_edges, 1), (count,), generator=generator, device=graph.device)
-    edges = torch.stack([graph.src[at], graph.dst[at]])
-    pairs, valid = sample_non_edges(graph, count, generator)
-    now, then = (_some(nodes, sampling.batch_size, generator) for nodes in given)
-    wanted = torch.cat([edges.flatten(), pairs.flatten(), now.nodes, then.nodes])
-    block = sampling.block(wanted)
-    features = take_rows(view.features, block.nodes)
-    h, _ = model.encoder(features, block.adjacency, randomness.dropout, attention)
-    place = torch.arange(wanted.numel(), device=graph.device)
-    edges_at, pairs_at = place[: 4 * count].view(2, 2, count)
-    return _Part(
-        h.index_select(0, block.rows),
-        pair_pattern(edges_at, wanted.numel()),
-        pair_pattern(pairs_at, wanted.numel(), valid),
-        place[4 * count :],
-        (now.labels, then.labels),
-    )
-
-
-def _some(given: LabelledNodes, count: int, generator: torch.Generator) -> LabelledNodes:
-    """Draws ``count`` of the nodes, all if there are no more."""
-    if given.nodes.numel() <= count:
-        return given
-    order = torch.randperm(given.nodes.numel(), generator=generator, device=given.nodes.device)
-    return given.take(order[:count])
-
-
 def sample_non_edges(
     adjacency: Adjacency, count: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
@@ -244,7 +110,7 @@ def pair_pattern(pairs: Tensor, num_nodes: int, valid: Tensor | None = None) -> 
 
 
 def link_loss(z: Tensor, edges: Pattern, negatives: Pattern, plain: bool = False) -> Tensor:
-    """Averages binary cross-entropy over edges and non-edges (Eq. 5; mean, decision 0008).
+    """Averages binary cross-entropy over edges and non-edges (Eq. 6; mean, decision 0008).
 
     No row per pair is stored unless ``plain``, which can be differentiated twice.
 

@@ -1,4 +1,4 @@
-"""Structure inference: candidates for new edges of replayed nodes, then the edit (Eq. 8-10)."""
+"""Structure inference: candidates for new edges of replayed nodes, then the edit (Eq. 9-11)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from evergraph.structure.link_predictor import StructureConfig, link_scores
 
 
 def nearest_nodes(h: Tensor, nodes: Tensor, count: int, among: Tensor | None = None) -> Tensor:
-    """Finds for each of ``nodes`` the ``count`` nearest other nodes by ``h`` (Eq. 9).
+    """Finds for each of ``nodes`` the ``count`` nearest other nodes by ``h`` (Eq. 11).
 
     Args:
         h: Embeddings of all nodes seen, ``[n, d]``.
@@ -87,7 +87,7 @@ def _additions(
     z: Tensor,
     config: StructureConfig,
 ) -> Tensor:
-    """Chooses the pairs to connect (Eq. 8), never an existing edge (decision 0009)."""
+    """Chooses the pairs to connect (Eq. 9), never an existing edge (decision 0009)."""
     width = adjacency.num_nodes if candidates is None else candidates.shape[1]
     everyone = torch.arange(adjacency.num_nodes, device=adjacency.device)
     # A block of rows costs width × d numbers each.

@@ -9,9 +9,8 @@ import torch
 from torch.nn import functional
 from torch_geometric.nn import GCNConv, SAGEConv
 
-from evergraph.nn import GCN, SAGE, GCNLayer, SAGELayer
-from evergraph.nn.propagation import propagate
-from evergraph.nn.sampling import sample_block
+from evergraph.nn.encoders import GCN, SAGE, GCNLayer, SAGELayer, propagate
+from evergraph.nn.receptive_field import sample_field
 from evergraph.stream import Adjacency
 from layers import GRAPHS, IN, features, sparse
 from support import adjacency, seeded
@@ -120,9 +119,8 @@ def test_sampled_convolution_is_right_on_average():
     whole = symmetric(graph, x)[0]
     generator, total = seeded(2), torch.zeros(IN)
     for _ in range(3000):
-        block = sample_block(graph, torch.tensor([0]), 3, 1, generator)
-        rows = symmetric(block.adjacency, x[block.nodes])
-        total += rows[block.rows[0]]
+        field = sample_field(x, graph, torch.tensor([0]), 1, fanout=3, generator=generator)
+        total += symmetric(field.graphs, field.features)[field.rows[0]]
     torch.testing.assert_close(total / 3000, whole, atol=0.05, rtol=0)
     assert whole.abs().max() > 0.3
 

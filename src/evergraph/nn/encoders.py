@@ -1,0 +1,242 @@
+"""Encoders: GAT, the paper's backbone, GCN and GraphSAGE, stacked the same way.
+
+Without attention nothing of the size of edges × channels is ever stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from evergraph.kernels import has_kernels
+from evergraph.kernels.attention import AttentionPath, LayerWeights, attend, attend_plain
+from evergraph.kernels.ops import (
+    Activation,
+    SparseMatrix,
+    dropout,
+    multiply,
+    project,
+    relu_dropout,
+)
+from evergraph.nn.receptive_field import Graphs
+from evergraph.stream.adjacency import Adjacency
+from evergraph.stream.graph import Features
+
+
+class Encoder(nn.Module):
+    """Layers with ReLU between them and dropout on the input of each.
+
+    The embedding ``h`` is the last layer's output before any activation (decision 0003). Without
+    attention a layer is as wide as all heads together, so that all around it stays the same.
+
+    Args:
+        in_dim: Width of the input.
+        channels: Width of one head, of each layer in turn.
+        heads: Number of heads of every layer.
+        drop: Dropout rate.
+        generator: Draws the initial weights.
+
+    Attributes:
+        has_attention: Whether the encoder can show attention.
+        reads_degrees: Whether a node's output changes when a neighbour gains an edge.
+    """
+
+    has_attention: ClassVar[bool] = False
+    reads_degrees: ClassVar[bool] = False
+    layer_class: ClassVar[type[nn.Module]]
+
+    def __init__(
+        self,
+        in_dim: int,
+        *,
+        channels: Sequence[int],
+        heads: int,
+        drop: float,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.channels, self.heads, self.drop = list(channels), heads, drop
+        self.layers = nn.ModuleList()
+        for width in channels:
+            shape = (width, heads) if self.has_attention else (heads * width,)
+            self.layers.append(self.layer_class(in_dim, *shape, generator))
+            in_dim = heads * width
+
+    @property
+    def out_dim(self) -> int:
+        """The width of ``h``."""
+        return self.heads * self.channels[-1]
+
+    def forward(
+        self,
+        x: Features,
+        adjacency: Graphs,
+        generator: torch.Generator | None = None,
+        path: AttentionPath = "auto",
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Returns ``h`` ``[n, out_dim]`` and, on the plain path, each layer's attention if any.
+
+        Args:
+            x: Features of all nodes of the graph.
+            adjacency: The graph, or one for each layer, without self-loops: the layers add them.
+            generator: Draws the dropout masks; None switches dropout off.
+            path: How attention is computed; only ``plain`` can be differentiated twice.
+        """
+        attention: list[Tensor] = []
+        plain = takes_plain(path, x.device)
+        h: Features = dropout(x, self.drop, generator)
+        for depth, layer in enumerate(self.layers):
+            graph = adjacency if isinstance(adjacency, Adjacency) else adjacency[depth]
+            last, within = depth == len(self.layers) - 1, None
+            if self.has_attention:
+                if not plain and not last:  # the fused path activates what it gives itself
+                    within = Activation.draw(self.drop, generator, x.device)
+                h, alpha = layer(h, graph, path, within)
+                attention += [alpha] if alpha is not None else []
+            else:
+                h = layer(h, graph)
+            assert isinstance(h, Tensor)
+            if not last and within is None:
+                h = relu_dropout(h, self.drop, generator, fused=not plain)
+        assert isinstance(h, Tensor)
+        return h, attention
+
+
+def takes_plain(path: AttentionPath, device: torch.device) -> bool:
+    """Tells whether a layer on this device takes the plain path."""
+    return path == "plain" or (path == "auto" and not has_kernels(device))
+
+
+def glorot_bound(fan_in: int, fan_out: int) -> float:
+    """Returns the end of the interval that Glorot's uniform initialisation draws from."""
+    return float((6 / (fan_in + fan_out)) ** 0.5)
+
+
+def glorot(generator: torch.Generator, *shape: int) -> nn.Parameter:
+    """Draws weights, Glorot uniform over the last two dimensions."""
+    bound = glorot_bound(*shape[-2:])
+    return nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator))
+
+
+class GATLayer(nn.Module):
+    r"""One attention layer, heads concatenated (Veličković et al., ICLR 2018).
+
+    .. math::
+        h_i = \sum_{j \in \mathcal{N}(i) \cup \{i\}} \alpha_{ij} W x_j + b, \quad
+        \alpha_{ij} = \mathrm{softmax}_j\,
+        \mathrm{LeakyReLU}(a_{dst}^\top W x_i + a_{src}^\top W x_j)
+
+    Args:
+        in_dim: Width of the input.
+        channels: Width of one head.
+        heads: Number of heads, each with its own ``W``, ``a`` and softmax.
+        generator: Draws the initial weights (Glorot uniform; the bias is zero).
+    """
+
+    def __init__(self, in_dim: int, channels: int, heads: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.heads, self.channels = heads, channels
+        self.weight = glorot(generator, in_dim, heads * channels)
+        self.att_src = glorot(generator, 1, heads, channels)
+        self.att_dst = glorot(generator, 1, heads, channels)
+        self.bias = nn.Parameter(torch.zeros(heads * channels))
+
+    def forward(
+        self,
+        x: Features,
+        adjacency: Adjacency,
+        path: AttentionPath = "auto",
+        activation: Activation | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Returns the output ``[n, heads * channels]`` and the attention ``[E + n, heads]``.
+
+        The attention is known on the plain path alone; only the fused one can apply an
+        activation to the output.
+        """
+        weights = LayerWeights(
+            self.weight,
+            self.att_src[0],
+            self.att_dst[0],
+            self.bias.view(self.heads, self.channels),
+        )
+        graph = adjacency.with_self_loops
+        if takes_plain(path, x.device):
+            assert activation is None
+            return attend_plain(x, weights, graph)
+        return attend(x, weights, graph, activation), None
+
+
+class GAT(Encoder):
+    """Attention layers; theirs is the only width that surgery can change."""
+
+    has_attention = True
+    layer_class = GATLayer
+
+
+def propagate(graph: Adjacency, weights: Tensor, rows: Tensor) -> Tensor:
+    """Adds up the sources' rows ``[n, d]`` at every node, each times its edge's weight ``[E]``.
+
+    The graph need not be symmetric; the gradient propagates backwards.
+    """
+    weights = weights.to(rows.dtype)
+    transpose = SparseMatrix(graph.transpose, weights[graph.by_source])
+    return multiply(SparseMatrix(graph.pattern, weights), transpose, rows)
+
+
+class GCNLayer(nn.Module):
+    r"""One convolution: :math:`H = D^{-1/2} (A + I) D^{-1/2} X W + b` (Kipf and Welling, 2017).
+
+    Args:
+        in_dim: Width of the input.
+        out_dim: Width of the output.
+        generator: Draws the initial weights (Glorot uniform; the bias is zero).
+    """
+
+    def __init__(self, in_dim: int, out_dim: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.weight = glorot(generator, in_dim, out_dim)
+        self.bias = nn.Parameter(torch.zeros(out_dim))
+
+    def forward(self, x: Features, adjacency: Adjacency) -> Tensor:
+        """Returns the output ``[n, out_dim]``."""
+        rows = project(x, self.weight)
+        looped, weights = adjacency.with_self_loops, adjacency.symmetric_weights
+        return propagate(looped, weights, rows) + self.bias
+
+
+class GCN(Encoder):
+    """Graph convolutions."""
+
+    reads_degrees = True
+    layer_class = GCNLayer
+
+
+class SAGELayer(nn.Module):
+    r"""One layer: :math:`h_i = W_{self} x_i + W \, \mathrm{mean}_{j \in N(i)} x_j + b`.
+
+    GraphSAGE with the mean of all neighbours (Hamilton et al., NeurIPS 2017). A node without
+    neighbours has a mean of zero. Outputs are not normalised. Arguments as of a convolution.
+    """
+
+    def __init__(self, in_dim: int, out_dim: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.weight = glorot(generator, in_dim, out_dim)  # of the neighbours
+        self.weight_self = glorot(generator, in_dim, out_dim)
+        self.bias = nn.Parameter(torch.zeros(out_dim))
+
+    def forward(self, x: Features, adjacency: Adjacency) -> Tensor:
+        """Returns the output ``[n, out_dim]``."""
+        heard = propagate(adjacency, adjacency.mean_weights, project(x, self.weight))
+        itself = project(x, self.weight_self)
+        if adjacency.own is not None:
+            itself = itself.index_select(0, adjacency.own)
+        return itself + heard + self.bias
+
+
+class SAGE(Encoder):
+    """Layers of mean aggregation."""
+
+    layer_class = SAGELayer
