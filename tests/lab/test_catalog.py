@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 import json
+import random
 import re
 import shutil
 from collections.abc import Callable
@@ -18,6 +19,7 @@ import yaml
 from evergraph.config import RunConfig
 from evergraph.lab.grid import RunCache, merge_runs
 from evergraph.lab.jobs import make_jobs
+from evergraph.lab.paper.contrasts import Table, Values
 from evergraph.lab.paper.experiment import Experiment, Facts
 from evergraph.lab.paper.experiments import EXPERIMENTS, find_experiments
 from evergraph.lab.paper.numbers import paper_numbers
@@ -79,6 +81,20 @@ def test_experiment_has_distinct_rows_and_metrics(experiment: Experiment):
     assert set(experiment.figure.metrics) <= set(keys)
     assert set(experiment.quick_rows or ()) <= set(names)
     assert set(experiment.datasets) <= set(DATASETS)
+
+
+@each
+def test_experiment_measures_every_statement(experiment: Experiment):
+    rows = experiment.rows(FACTS)
+    draw = random.Random(0).random
+    values = {
+        (row.name, metric.key): Values({seed: draw() for seed in range(3)})
+        for row in rows
+        for metric in experiment.metrics
+    }
+    table = Table(FACTS, rows, values, {metric.key: metric.better for metric in experiment.metrics})
+    for statement in experiment.statements:
+        assert set(statement.contrast(table)) == {0, 1, 2}, statement.text
 
 
 @each

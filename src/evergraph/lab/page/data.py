@@ -10,16 +10,8 @@ import torch
 
 from evergraph import __version__
 from evergraph.lab.diagnostics import numbers
-from evergraph.lab.paper.experiment import Metric, Row
-from evergraph.lab.paper.metrics import (
-    CENTRE,
-    DEGREE,
-    DIVERSITY,
-    HIGH_DEGREE,
-    HOMOPHILY,
-    ISOLATED,
-    LOW_DEGREE,
-)
+from evergraph.lab.paper.experiment import Row
+from evergraph.lab.paper.metrics import METRICS
 from evergraph.lab.paper.numbers import claims
 from evergraph.lab.paper.projection import project
 from evergraph.lab.report.collect import Collection, Dataset, Group, Run
@@ -27,10 +19,10 @@ from evergraph.lab.summary import difference_to_claim, estimate, quantile
 
 METRIC_KEYS = ("pm", "fm", "current")
 #: Numbers about the buffer and the nodes around it, averaged over seeds: metric and view.
-BUFFER_FACTS: dict[str, tuple[Metric, Literal["before", "after"]]] = {
-    **{metric.key: (metric, "after") for metric in (DIVERSITY, CENTRE, LOW_DEGREE, HIGH_DEGREE)},
-    **{f"{metric.key}_before": (metric, "before") for metric in (HOMOPHILY, DEGREE, ISOLATED)},
-    **{f"{metric.key}_after": (metric, "after") for metric in (HOMOPHILY, DEGREE, ISOLATED)},
+BUFFER_FACTS: dict[str, tuple[str, Literal["before", "after"]]] = {
+    **{key: (key, "after") for key in ("diversity", "centre", "low_degree", "high_degree")},
+    **{f"{key}_before": (key, "before") for key in ("homophily", "degree", "isolated")},
+    **{f"{key}_after": (key, "after") for key in ("homophily", "degree", "isolated")},
 }
 
 
@@ -148,7 +140,7 @@ def _buffer(runs: Sequence[Run]) -> dict[str, Any]:
     """Averages what the diagnostics say about the buffer and the nodes around it."""
     facts = {}
     for name, (metric, view) in BUFFER_FACTS.items():
-        values = [metric.read(run.results, Row("", "", view=view)) for run in runs]
+        values = [METRICS[metric].read(run.results, Row("", "", view=view)) for run in runs]
         known = [value for value in values if value is not None]
         if known:
             facts[name] = _mean(known)

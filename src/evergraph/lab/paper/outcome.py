@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from evergraph.lab.paper.experiment import Experiment, Metric, Table
+from evergraph.lab.paper.contrasts import Table
+from evergraph.lab.paper.experiment import Experiment, Metric
 from evergraph.lab.paper.experiments import EXPERIMENTS
 from evergraph.lab.paper.numbers import paper_numbers
 from evergraph.lab.paper.verdicts import holm, judge_number, judge_statement, p_value

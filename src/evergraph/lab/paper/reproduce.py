@@ -10,7 +10,8 @@ from typing import Any
 
 from evergraph.config import Presets, RunConfig, Variant, resolve, settable_keys
 from evergraph.lab.grid import RunCache
-from evergraph.lab.paper.experiment import Experiment, Facts, Row, Table, Values
+from evergraph.lab.paper.contrasts import Table, Values
+from evergraph.lab.paper.experiment import Experiment, Facts, Row
 from evergraph.stream import TaskStream, protocol_for
 from evergraph.stream.datasets import load_graph
 
