@@ -104,7 +104,7 @@ def test_experiment_reaches_every_printed_number(experiment: Experiment):
     else:
         names = {row.name for row in experiment.rows(FACTS)}
     keys = {metric.key for metric in experiment.metrics}
-    for table in experiment.paper_tables:
+    for table in experiment.tables:
         for rows in paper_numbers().get(table, {}).values():
             for name, entry in rows.items():
                 assert names is None or name in names
@@ -112,7 +112,7 @@ def test_experiment_reaches_every_printed_number(experiment: Experiment):
 
 
 def test_every_table_of_numbers_belongs_to_an_experiment():
-    used = {table for e in EXPERIMENTS.values() for table in e.paper_tables}
+    used = {table for e in EXPERIMENTS.values() for table in e.tables}
     spare = {"contradictions", "continual-gnn-selection"}
     assert set(paper_numbers()) <= used | spare
 

@@ -97,11 +97,10 @@ def contrast(spec: Mapping[str, Any]) -> Callable[[Table], Values]:
     """
     quantity, rows = next(iter(spec.items()))
     (relation,) = spec.keys() & {"above", "below"}
-    other, within = spec[relation], spec.get("within", 0.0)
+    other, within = spec[relation], float(spec.get("within", 0))
 
     def measure(table: Table) -> Values:
-        number = isinstance(other, int | float)
-        bound: Values | float = other if number else evaluate(table, quantity, other)
+        bound = other if isinstance(other, int | float) else evaluate(table, quantity, other)
         margin = evaluate(table, quantity, rows) - bound
         return (margin if relation == "above" else -margin) + within
 

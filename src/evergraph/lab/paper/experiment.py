@@ -122,7 +122,7 @@ class Experiment:
         figure: The picture.
         datasets: What it runs on unless told otherwise.
         quick_rows: Names of the rows that ``--quick`` keeps, all by default.
-        tables: Keys of the paper's numbers that belong to it, its own id by default.
+        tables: Keys of the paper's numbers that belong to it.
         statements: What the paper says about it.
         describe: Finds the values of the single row without any run, for descriptive tables.
         notes: What a reader must know, in sentences.
@@ -135,15 +135,10 @@ class Experiment:
     rows: Callable[[Facts], Sequence[Row]]
     metrics: tuple[Metric, ...]
     figure: Figure
+    tables: Sequence[str]
     datasets: Sequence[str] = THREE
     quick_rows: Sequence[str] | None = None
-    tables: Sequence[str] = ()
     statements: Sequence[Statement] = ()
     describe: Callable[[Facts, Any], Mapping[str, float]] | None = None
     notes: Sequence[str] = ()
     in_paper: bool = True
-
-    @property
-    def paper_tables(self) -> Sequence[str]:
-        """Names the tables of the paper's numbers to look into."""
-        return self.tables or (self.id,)

@@ -33,6 +33,7 @@ def make_experiment(
     rows: Any,
     metrics: Any,
     figure: Mapping[str, Any],
+    tables: list[str] | None = None,
     quick: list[str] | None = None,
     where: str = "",
     says: Mapping[str, Mapping[str, Any]] | None = None,
@@ -53,6 +54,7 @@ def make_experiment(
         rows=partial(make_rows, rows),
         metrics=tuple(found),
         figure=Figure(**{**figure, "metrics": tuple(figure["metrics"])}),
+        tables=tables or [id],
         quick_rows=quick,
         statements=[
             Statement(text, claim.get("where", where), contrast(claim))

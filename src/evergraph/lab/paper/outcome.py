@@ -141,7 +141,7 @@ def _judged_row(row: Outcome, metric: Metric, experiment: Experiment) -> dict[st
 def printed(experiment: Experiment, dataset: str, row: str, metric: str) -> list[dict[str, Any]]:
     """Finds every number that the paper prints for one value: ``{"table", "mean", "std"}``."""
     found: list[dict[str, Any]] = []
-    for table in experiment.paper_tables:
+    for table in experiment.tables:
         entry = paper_numbers().get(table, {}).get(dataset, {}).get(row)
         if entry == "oom":
             found.append({"table": table, "mean": None, "std": None})
@@ -157,16 +157,16 @@ def _judge(
     claim: dict[str, Any], values: Sequence[float], metric: Metric, exact: bool
 ) -> dict[str, Any]:
     """Judges one printed number; described values are exact, not measured."""
-    unjudged = {**claim, "difference": None, "low": None, "high": None}
+    found: dict[str, Any] = {"difference": None, "low": None, "high": None}
     if claim["mean"] is None:  # out of memory in the paper
-        return {**unjudged, "verdict": "ran" if values else "not run"}
+        return {**claim, **found, "verdict": "ran" if values else "not run"}
     if exact:
         difference = (mean_std(values)["mean"] or 0.0) - claim["mean"]
         word = "same" if abs(difference) < 1e-9 else "differs"
-        return {**unjudged, "difference": difference, "verdict": word}
+        return {**claim, **found, "difference": difference, "verdict": word}
     point = metric.point if metric.point is not None else abs(claim["mean"]) / 100
-    judgement = judge_number(values, claim["mean"], claim["std"], point=point, better=metric.better)
-    return {**claim, **asdict(judgement)}
+    found = judge_number(values, claim["mean"], claim["std"], point=point, better=metric.better)
+    return {**claim, **found}
 
 
 def _judged_statements(statements: Sequence[Outcome]) -> list[dict[str, Any]]:
@@ -174,11 +174,6 @@ def _judged_statements(statements: Sequence[Outcome]) -> list[dict[str, Any]]:
     p_values = {place: p_value(entry["values"]) for place, entry in enumerate(statements)}
     adjusted = holm(p_values)
     return [
-        {
-            **entry,
-            **asdict(judge_statement(entry["values"])),
-            "p": p_values[place],
-            "p_holm": adjusted[place],
-        }
-        for place, entry in enumerate(statements)
+        {**entry, **judge_statement(entry["values"]), "p": p, "p_holm": adjusted[place]}
+        for (place, p), entry in zip(p_values.items(), statements, strict=True)
     ]

@@ -87,13 +87,8 @@ def plan(experiments: Iterable[Experiment], request: Request) -> list[Part]:
             rows = tuple(experiment.rows(facts))
             if request.quick and experiment.quick_rows is not None:
                 rows = tuple(row for row in rows if row.name in experiment.quick_rows)
-            configs = {}
-            if experiment.describe is None:
-                configs = {
-                    (row.name, seed): _config(name, row, seed, request)
-                    for row in rows
-                    for seed in request.all_seeds
-                }
+            seeds = request.all_seeds if experiment.describe is None else ()
+            configs = {(row.name, i): _config(name, row, i, request) for row in rows for i in seeds}
             parts.append(Part(experiment, facts, rows, configs))
     return parts
 
