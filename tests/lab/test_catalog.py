@@ -20,7 +20,7 @@ from evergraph.config import RunConfig
 from evergraph.lab.grid import RunCache, merge_runs
 from evergraph.lab.jobs import make_jobs
 from evergraph.lab.paper.contrasts import Table, Values
-from evergraph.lab.paper.experiment import Experiment, Facts
+from evergraph.lab.paper.experiment import Experiment, Facts, Row
 from evergraph.lab.paper.experiments import EXPERIMENTS, find_experiments
 from evergraph.lab.paper.numbers import paper_numbers
 from evergraph.lab.paper.reproduce import Request, find_facts, measure, needed_runs, plan
@@ -136,9 +136,12 @@ def test_plan_of_equal_rows_is_one_run():
 
 def test_request_leaves_settings_to_methods_that_have_them():
     request = Request(quick=True, shared={"epochs": 3, "buffer_size": 9})
-    assert request.settings("mas")["num_nodes"] == 32
-    assert request.settings("finetune") == {"epochs": 3}
-    assert request.settings("dslr")["buffer_size"] == 9
+    mas, finetune, dslr = (
+        request.config("cora", Row(name, name), 0) for name in ("mas", "finetune", "dslr")
+    )
+    assert mas.settings["num_nodes"] == 32
+    assert (finetune.training.epochs, "buffer_size" in finetune.settings) == (3, False)
+    assert dslr.settings["buffer_size"] == 9
     assert list(request.all_seeds) == [0, 1]
     assert list(Request().all_seeds) == list(range(10))
     assert list(Request(seeds=4, first_seed=10).all_seeds) == [10, 11, 12, 13]

@@ -87,9 +87,9 @@ def test_p_value_agrees_with_the_interval():
 
 
 def test_holm_steps_down():
-    adjusted = holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": None})
-    assert adjusted["a"] == pytest.approx(0.03)
-    assert adjusted["c"] == pytest.approx(0.06)
-    assert adjusted["b"] == pytest.approx(0.06)  # 0.04, but not below the one before
-    assert adjusted["d"] is None
-    assert holm({"a": 0.9, "b": 0.8})["a"] == 1.0
+    first, second, third, none = holm([0.01, 0.04, 0.03, None])
+    assert first == pytest.approx(0.03)
+    assert third == pytest.approx(0.06)
+    assert second == pytest.approx(0.06)  # 0.04, but not below the one before
+    assert none is None
+    assert holm([0.9, 0.8]) == [1.0, 1.0]

@@ -6,9 +6,8 @@ that of other rows or a number. What can stand there is :data:`QUANTITIES` and :
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,8 +24,7 @@ class Values(dict[int, float]):
         return self._with(other, lambda a, b: a - b)
 
     def __truediv__(self, other: Values) -> Values:
-        quotient = self._with(other, lambda a, b: a / b if b else math.nan)
-        return Values({seed: value for seed, value in quotient.items() if not math.isnan(value)})
+        return self._with(Values({seed: x for seed, x in other.items() if x}), lambda a, b: a / b)
 
     def __neg__(self) -> Values:
         return Values({seed: -value for seed, value in self.items()})
@@ -127,14 +125,11 @@ def _select(table: Table, rows: Any, metric: str) -> Sequence[str]:
         return table.names(what) if how == "series" else table.names(what)[1:-1]
     if how == "best":
         whole, sign = table.whole(what, metric), table.better.get(metric, 1) or 1
-        return _first(whole, lambda name: -sign * (whole[name].mean or 0.0))
+        return sorted(whole, key=lambda name: -sign * (whole[name].mean or 0.0))[:1]
     sign = {"most": -1, "least": 1}[how]
-    found = [[name for name in table.names(one) if table(name, what)] for one in table.series]
-    return [n for one in found for n in _first(one, lambda n: sign * (table(n, what).mean or 0.0))]
-
-
-def _first(names: Iterable[str], place: Callable[[str], float]) -> list[str]:
-    return sorted(names, key=place)[:1]
+    found = ([name for name in table.names(one) if table(name, what)] for one in table.series)
+    ordered = (sorted(one, key=lambda n: sign * (table(n, what).mean or 0.0)) for one in found)
+    return [names[0] for names in ordered if names]
 
 
 def _mean(table: Table, names: Sequence[str], metric: str) -> Values:

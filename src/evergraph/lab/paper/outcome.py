@@ -112,11 +112,14 @@ def judged(outcome: Outcome, experiment: Experiment | None = None) -> dict[str, 
     experiment = experiment or EXPERIMENTS[outcome["experiment"]]
     known = {row["metric"] for row in outcome["rows"] if row["values"]}
     metrics = {metric.key: metric for metric in experiment.metrics if metric.key in known}
-    rows = [
-        _judged_row(row, metrics[row["metric"]], experiment)
-        for row in outcome["rows"]
-        if row["metric"] in metrics
-    ]
+    rows = []
+    for row in (row for row in outcome["rows"] if row["metric"] in metrics):
+        claims = [
+            _judge(claim, row["values"], metrics[row["metric"]], experiment.describe is not None)
+            for claim in printed(experiment, row["dataset"], row["row"], row["metric"])
+        ]
+        if row["values"] or claims:
+            rows.append({**row, **mean_std(row["values"]), "claims": claims})
     return {
         **outcome,
         "title": experiment.title,
@@ -126,16 +129,9 @@ def judged(outcome: Outcome, experiment: Experiment | None = None) -> dict[str, 
             {key: getattr(metric, key) for key in ("key", "title", "digits", "better")}
             for metric in metrics.values()
         ],
-        "rows": [row for row in rows if row["values"] or row["claims"]],
+        "rows": rows,
         "statements": _judged_statements(outcome["statements"]),
     }
-
-
-def _judged_row(row: Outcome, metric: Metric, experiment: Experiment) -> dict[str, Any]:
-    claims = printed(experiment, row["dataset"], row["row"], metric.key)
-    exact = experiment.describe is not None
-    judgements = [_judge(claim, row["values"], metric, exact) for claim in claims]
-    return {**row, **mean_std(row["values"]), "claims": judgements}
 
 
 def printed(experiment: Experiment, dataset: str, row: str, metric: str) -> list[dict[str, Any]]:
@@ -171,9 +167,8 @@ def _judge(
 
 def _judged_statements(statements: Sequence[Outcome]) -> list[dict[str, Any]]:
     """Judges every statement on every dataset; p-values are adjusted over all of them."""
-    p_values = {place: p_value(entry["values"]) for place, entry in enumerate(statements)}
-    adjusted = holm(p_values)
+    p_values = [p_value(entry["values"]) for entry in statements]
     return [
-        {**entry, **judge_statement(entry["values"]), "p": p, "p_holm": adjusted[place]}
-        for (place, p), entry in zip(p_values.items(), statements, strict=True)
+        {**entry, **judge_statement(entry["values"]), "p": p, "p_holm": adjusted}
+        for entry, p, adjusted in zip(statements, p_values, holm(p_values), strict=True)
     ]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from evergraph.lab.paper.numbers import Claim
@@ -83,12 +83,12 @@ def p_value(values: Sequence[float]) -> float | None:
     return float(2 * stats.t.sf(t, len(values) - 1))
 
 
-def holm(p_values: Mapping[Any, float | None]) -> dict[Any, float | None]:
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
     """Adjusts p-values for being many (Holm's step-down); None stays None."""
-    known = sorted((p, key) for key, p in p_values.items() if p is not None)
-    adjusted: dict[Any, float | None] = dict.fromkeys(p_values)
+    known = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
+    adjusted: list[float | None] = [None] * len(p_values)
     running = 0.0
-    for rank, (p, key) in enumerate(known):
+    for rank, (p, place) in enumerate(known):
         running = max(running, min(1.0, (len(known) - rank) * p))
-        adjusted[key] = running
+        adjusted[place] = running
     return adjusted
