@@ -322,7 +322,7 @@ def main() -> None:
     first, *others = pms.values()
     for name, values in zip(arguments.method[1:], others, strict=True):
         lead = judge_statement([mine - theirs for mine, theirs in zip(first, values, strict=True)])
-        print(json.dumps({"minus": name, "pm": statistics.fmean(values), "lead": vars(lead)}))
+        print(json.dumps({"minus": name, "pm": statistics.fmean(values), "lead": lead}))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 import json
+import random
 import re
 import shutil
 from collections.abc import Callable
@@ -18,7 +19,8 @@ import yaml
 from evergraph.config import RunConfig
 from evergraph.lab.grid import RunCache, merge_runs
 from evergraph.lab.jobs import make_jobs
-from evergraph.lab.paper.experiment import Experiment, Facts
+from evergraph.lab.paper.contrasts import Table, Values
+from evergraph.lab.paper.experiment import Experiment, Facts, Row
 from evergraph.lab.paper.experiments import EXPERIMENTS, find_experiments
 from evergraph.lab.paper.numbers import paper_numbers
 from evergraph.lab.paper.reproduce import Request, find_facts, measure, needed_runs, plan
@@ -82,13 +84,27 @@ def test_experiment_has_distinct_rows_and_metrics(experiment: Experiment):
 
 
 @each
+def test_experiment_measures_every_statement(experiment: Experiment):
+    rows = experiment.rows(FACTS)
+    draw = random.Random(0).random
+    values = {
+        (row.name, metric.key): Values({seed: draw() for seed in range(3)})
+        for row in rows
+        for metric in experiment.metrics
+    }
+    table = Table(FACTS, rows, values, {metric.key: metric.better for metric in experiment.metrics})
+    for statement in experiment.statements:
+        assert set(statement.contrast(table)) == {0, 1, 2}, statement.text
+
+
+@each
 def test_experiment_reaches_every_printed_number(experiment: Experiment):
     if experiment.id in ("datasets", "hyperparameters"):
         names = None
     else:
         names = {row.name for row in experiment.rows(FACTS)}
     keys = {metric.key for metric in experiment.metrics}
-    for table in experiment.paper_tables:
+    for table in experiment.tables:
         for rows in paper_numbers().get(table, {}).values():
             for name, entry in rows.items():
                 assert names is None or name in names
@@ -96,7 +112,7 @@ def test_experiment_reaches_every_printed_number(experiment: Experiment):
 
 
 def test_every_table_of_numbers_belongs_to_an_experiment():
-    used = {table for e in EXPERIMENTS.values() for table in e.paper_tables}
+    used = {table for e in EXPERIMENTS.values() for table in e.tables}
     spare = {"contradictions", "continual-gnn-selection"}
     assert set(paper_numbers()) <= used | spare
 
@@ -120,9 +136,12 @@ def test_plan_of_equal_rows_is_one_run():
 
 def test_request_leaves_settings_to_methods_that_have_them():
     request = Request(quick=True, shared={"epochs": 3, "buffer_size": 9})
-    assert request.settings("mas")["num_nodes"] == 32
-    assert request.settings("finetune") == {"epochs": 3}
-    assert request.settings("dslr")["buffer_size"] == 9
+    mas, finetune, dslr = (
+        request.config("cora", Row(name, name), 0) for name in ("mas", "finetune", "dslr")
+    )
+    assert mas.settings["num_nodes"] == 32
+    assert (finetune.training.epochs, "buffer_size" in finetune.settings) == (3, False)
+    assert dslr.settings["buffer_size"] == 9
     assert list(request.all_seeds) == [0, 1]
     assert list(Request().all_seeds) == list(range(10))
     assert list(Request(seeds=4, first_seed=10).all_seeds) == [10, 11, 12, 13]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from evergraph.lab.paper.contrasts import above, deviation_at, trend
-from evergraph.lab.paper.experiment import Facts, Row, Table, Values, average
+from evergraph.lab.paper.contrasts import Table, Values, average, contrast, evaluate
+from evergraph.lab.paper.experiment import Facts, Row
 
 FACTS = Facts("cora", 100, 3, 6, 2)
 ROWS = [Row("a", "dslr", "s", 1.0), Row("b", "dslr", "s", 2.0), Row("c", "dslr", "t", 4.0)]
@@ -34,30 +36,53 @@ def test_average_takes_common_seeds():
     assert average([]) == {}
 
 
+def best(names: list[str], metric: str) -> Values:
+    return evaluate(TABLE, metric, {"best": names})
+
+
 def test_table_finds_the_best_by_what_is_good():
-    assert TABLE.best(["a", "b", "c"], "pm") is VALUES["b", "pm"]
-    assert TABLE.best(["a", "b"], "fm") is VALUES["a", "fm"]
-    assert TABLE.best(["a", "b", "c"], "fm") == {}  # c may turn out to be the best
-    assert TABLE.best(["nobody"], "pm") == {}
+    assert best(["a", "b", "c"], "pm") == VALUES["b", "pm"]
+    assert best(["a", "b"], "fm") == VALUES["a", "fm"]
+    assert best(["a", "b", "c"], "fm") == {}  # c may turn out to be the best
+    assert best(["nobody"], "pm") == {}
     assert TABLE("nobody", "pm") == {}
-    assert above("b", "a", "pm")(TABLE) == {0: 2.0, 1: 0.0}
-    assert above("b", ["a", "c"], "pm", within=1.0)(TABLE) == {0: 1.5, 1: 2.0}
 
 
-def test_table_fits_a_slope_per_seed():
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"pm": "b", "above": "a"}, {0: 2.0, 1: 0.0}),
+        ({"pm": "b", "below": "a"}, {0: -2.0, 1: 0.0}),
+        ({"pm": "b", "above": ["a", "c"], "within": 1.0}, {0: 1.5, 1: 2.0}),
+        ({"pm": "a", "below": 5}, {0: 4.0, 1: 0.0}),
+        ({"pm": {"series": "s"}, "above": "c"}, {0: -2.0, 1: 2.0}),
+        ({"pm": {"inner": "s"}, "above": 0}, {}),  # there is nothing between two rows
+        ({"difference of pm": ["b", "a"], "above": ["c", "a"]}, {0: -1.0, 1: 2.0}),
+        ({"range of pm": ["a", "b"], "below": 2}, {0: 0.0, 1: 2.0}),
+        ({"range of fm": "all", "below": 2}, {}),  # the highest may be still to come
+        ({"fm / pm": "a", "above": 0}, {0: 2.0}),
+        ({"slope of pm": {"series": "s"}, "above": 0}, {0: 2.0, 1: 0.0}),
+    ],
+)
+def test_contrast_is_positive_where_the_sentence_is_true(
+    spec: dict[str, Any], expected: dict[int, float]
+):
+    assert contrast(spec)(TABLE) == pytest.approx(expected)
+
+
+def test_slope_is_fitted_per_seed():
     # x = 1, 2, 4 around 7/3; y = 1, 3, 4 gives Σ(x − 7/3)y / Σ(x − 7/3)² = (13/3)/(14/3)
-    assert TABLE.slope(["a", "b", "c"], "pm")[0] == pytest.approx(13 / 14)
-    assert TABLE.slope(["a", "b"], "pm") == pytest.approx({0: 2.0, 1: 0.0})
-    assert TABLE.slope(["a"], "pm") == {}
-    assert TABLE.slope(["a", "b", "c"], "fm") == {}  # c is still to come
+    assert evaluate(TABLE, "slope of pm", "all")[0] == pytest.approx(13 / 14)
+    assert evaluate(TABLE, "slope of pm", "a") == {}
+    assert evaluate(TABLE, "slope of fm", "all") == {}  # c is still to come
 
 
-def test_table_measures_deviation_from_the_median():
-    assert TABLE.deviation("b", "pm") == {0: 2.0, 1: 0.0, 2: 4.0}
-    assert TABLE.deviation("a", "pm") == {}  # of two seeds each is as far as the other
+def test_deviation_is_from_the_median():
+    assert evaluate(TABLE, "deviation of pm", "b") == {0: 2.0, 1: 0.0, 2: 4.0}
+    assert evaluate(TABLE, "deviation of pm", "a") == {}  # of two seeds each is as far
     assert TABLE.names("s") == ["a", "b"]
-    assert TABLE.mean(["a", "b", "nobody"], "pm") == {0: 2.0, 1: 5.0}
-    assert TABLE.mean(["a", "b", "c"], "fm") == {}
+    assert evaluate(TABLE, "pm", ["a", "b", "nobody"]) == {0: 2.0, 1: 5.0}
+    assert evaluate(TABLE, "fm", "all") == {}
 
 
 def test_trend_is_one_slope_within_classes():
@@ -70,12 +95,12 @@ def test_trend_is_one_slope_within_classes():
             values[f"{c}{i}", "homophily"] = Values({0: float(x)})
             values[f"{c}{i}", "forgetting"] = Values({0: float(y)})
     table = Table(FACTS, rows, values, {})
-    assert trend(table) == pytest.approx({0: (-2 - 1) / 4})
-    assert trend(table, "lower") == pytest.approx({0: -2.0})
-    assert trend(table, "upper") == pytest.approx({0: 0.5})
+    assert evaluate(table, "trend of forgetting", "whole") == pytest.approx({0: (-2 - 1) / 4})
+    assert evaluate(table, "trend of forgetting", "lower") == pytest.approx({0: -2.0})
+    assert evaluate(table, "trend of forgetting", "upper") == pytest.approx({0: 0.5})
 
 
-def test_deviation_at_takes_each_class_at_its_end():
+def test_deviation_takes_each_class_at_its_end():
     rows = [Row("low", "dslr", "s"), Row("high", "dslr", "s")]
     values = {
         ("low", "homophily"): Values({0: 0.1, 1: 0.2, 2: 0.1}),
@@ -84,5 +109,8 @@ def test_deviation_at_takes_each_class_at_its_end():
         ("high", "forgetting"): Values({0: 0.0, 1: 5.0, 2: 9.0}),
     }
     table = Table(FACTS, rows, values, {})
-    assert deviation_at(table, most=True) == {0: 5.0, 1: 0.0, 2: 4.0}
-    assert deviation_at(table, most=False) == {0: 0.0, 1: 0.0, 2: 1.0}
+    most, least = (
+        evaluate(table, "deviation of forgetting", {end: "homophily"}) for end in ("most", "least")
+    )
+    assert most == {0: 5.0, 1: 0.0, 2: 4.0}
+    assert least == {0: 0.0, 1: 0.0, 2: 1.0}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from evergraph.config import Variant, resolve
-from evergraph.lab.paper.experiments import FRONTIER
+from evergraph.lab.paper.experiment import Facts, Row
+from evergraph.lab.paper.experiments import EXPERIMENTS
 from evergraph.lab.paper.frontier import Point, buffer_bytes, mark_frontiers, points_of
 
 
@@ -43,10 +44,13 @@ def test_buffer_bytes_of_the_papers_buffers():
     assert buffer_bytes("synthetic:nodes=50") is None
 
 
-@pytest.mark.parametrize("text", FRONTIER)
-def test_frontier_methods_are_valid(text):
-    variant = Variant.parse(text)
-    assert resolve(Variant.parse_dataset("cora"), variant, 0).label == variant.label
+ROWS = EXPERIMENTS["frontier"].rows(Facts("cora", 100, 3, 6, 2))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_frontier_methods_are_valid(row: Row):
+    variant = Variant.parse(f"{row.method}@{row.name}")
+    assert resolve(Variant.parse_dataset("cora"), variant, 0).label == row.name
 
 
 def entry(row: str, method: str, metric: str, mean: float) -> dict[str, object]:

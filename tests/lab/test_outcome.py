@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from evergraph.lab.paper.contrasts import above
-from evergraph.lab.paper.experiment import Facts, Row, Table, Values
+from evergraph.lab.paper.contrasts import Table, Values, contrast
+from evergraph.lab.paper.experiment import Facts, Row, Statement
 from evergraph.lab.paper.experiments import EXPERIMENTS
 from evergraph.lab.paper.outcome import judged, make_outcome, measured, printed
 from evergraph.lab.report.outcomes import (
@@ -36,7 +36,8 @@ def outcome(dataset: str = "cora", **cells: dict[int, float]) -> dict[str, Any]:
     rows = [Row("rclg", "rclg"), Row("dslr", "dslr")]
     values = {("rclg", "pm"): Values({0: 70.0, 1: 71.0}), ("rclg", "fm"): Values({0: 15.0})}
     values |= {("dslr", key): Values(cell) for key, cell in cells.items()}
-    experiment = replace(MAIN, says={"DSLR is above RCLG": above("dslr", "rclg", "pm")})
+    margin = contrast({"pm": "dslr", "above": "rclg"})
+    experiment = replace(MAIN, statements=[Statement("DSLR is above RCLG", "here", margin)])
     table = Table(FACTS[dataset], rows, values, {"pm": 1, "fm": -1})
     return make_outcome(experiment, [table], quick=False)
 

@@ -20,21 +20,21 @@ def ten(mean: float, std: float) -> list[float]:
 def test_judge_number_is_welch_with_ten_printed_seeds():
     judged = judge_number(ten(81.0, 1.0), 80.0, 1.0)
     half = T_18 * math.sqrt(0.1 + 0.1)
-    assert judged.difference == pytest.approx(1.0)
-    assert judged.low == pytest.approx(1.0 - half, abs=1e-4)
-    assert judged.high == pytest.approx(1.0 + half, abs=1e-4)
-    assert judged.verdict == "better"
+    assert judged["difference"] == pytest.approx(1.0)
+    assert judged["low"] == pytest.approx(1.0 - half, abs=1e-4)
+    assert judged["high"] == pytest.approx(1.0 + half, abs=1e-4)
+    assert judged["verdict"] == "better"
 
 
 def test_judge_number_takes_our_deviation_where_none_is_printed():
     without, printed = (judge_number(ten(81.0, 1.5), 80.0, std) for std in (None, 1.5))
-    assert (without.low, without.high) == pytest.approx((printed.low, printed.high))
+    assert (without["low"], without["high"]) == pytest.approx((printed["low"], printed["high"]))
 
 
 def test_judge_number_by_unequal_deviations():
     # Printed exactly: all the doubt is ours, 9 degrees of freedom.
     judged = judge_number(ten(80.0, 1.0), 80.0, 0.0)
-    assert judged.high == pytest.approx(T_9 * math.sqrt(0.1), abs=1e-4)
+    assert judged["high"] == pytest.approx(T_9 * math.sqrt(0.1), abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -53,30 +53,30 @@ def test_judge_number_by_unequal_deviations():
     ],
 )
 def test_judge_number_words(mean: float, std: float, better: int, word: str):
-    assert judge_number(ten(mean, std), 80.0, std, better=better).verdict == word
+    assert judge_number(ten(mean, std), 80.0, std, better=better)["verdict"] == word
 
 
 def test_judge_number_by_points_of_the_unit():
     # A ratio: four points are 0.04.
-    assert judge_number(ten(0.8, 0.02), 0.8, 0.02, point=0.01).verdict == "reproduced"
-    assert judge_number(ten(0.8, 0.03), 0.8, 0.03, point=0.01).verdict == "inconclusive"
+    assert judge_number(ten(0.8, 0.02), 0.8, 0.02, point=0.01)["verdict"] == "reproduced"
+    assert judge_number(ten(0.8, 0.03), 0.8, 0.03, point=0.01)["verdict"] == "inconclusive"
 
 
 def test_judge_number_of_few_seeds():
-    assert judge_number([], 80.0, 1.0).verdict == "not run"
-    assert judge_number([82.0], 80.0, 1.0).verdict == "not tested"
-    assert judge_number([80.0, 80.0], 80.0, None).verdict == "reproduced"
+    assert judge_number([], 80.0, 1.0)["verdict"] == "not run"
+    assert judge_number([82.0], 80.0, 1.0)["verdict"] == "not tested"
+    assert judge_number([80.0, 80.0], 80.0, None)["verdict"] == "reproduced"
 
 
 def test_judge_statement_holds_when_its_interval_is_above_zero():
     half = T_2 / math.sqrt(3)
     judged = judge_statement([1.0, 2.0, 3.0])  # deviation 1
-    assert (judged.difference, judged.verdict) == (2.0, "does not hold")
-    assert judged.low == pytest.approx(2 - half, abs=1e-4)
-    assert judge_statement([2.0, 3.0, 4.0]).verdict == "holds"  # 3 − 2.48
-    assert judge_statement([-2.0, -3.0, -4.0]).verdict == "does not hold"
-    assert judge_statement([5.0]).verdict == "not tested"
-    assert judge_statement([]).verdict == "not run"
+    assert (judged["difference"], judged["verdict"]) == (2.0, "does not hold")
+    assert judged["low"] == pytest.approx(2 - half, abs=1e-4)
+    assert judge_statement([2.0, 3.0, 4.0])["verdict"] == "holds"  # 3 − 2.48
+    assert judge_statement([-2.0, -3.0, -4.0])["verdict"] == "does not hold"
+    assert judge_statement([5.0])["verdict"] == "not tested"
+    assert judge_statement([])["verdict"] == "not run"
 
 
 def test_p_value_agrees_with_the_interval():
@@ -87,9 +87,9 @@ def test_p_value_agrees_with_the_interval():
 
 
 def test_holm_steps_down():
-    adjusted = holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": None})
-    assert adjusted["a"] == pytest.approx(0.03)
-    assert adjusted["c"] == pytest.approx(0.06)
-    assert adjusted["b"] == pytest.approx(0.06)  # 0.04, but not below the one before
-    assert adjusted["d"] is None
-    assert holm({"a": 0.9, "b": 0.8})["a"] == 1.0
+    first, second, third, none = holm([0.01, 0.04, 0.03, None])
+    assert first == pytest.approx(0.03)
+    assert third == pytest.approx(0.06)
+    assert second == pytest.approx(0.06)  # 0.04, but not below the one before
+    assert none is None
+    assert holm([0.9, 0.8]) == [1.0, 1.0]

@@ -16,10 +16,9 @@ def test_collect_reads_one_run(tmp_path: Path):
     make_run(tmp_path / "run")
     found = collect(tmp_path / "run")
     assert (found.title, found.num_runs, found.num_unfinished) == ("run", 1, 0)
-    (dataset,) = found.datasets
-    assert dataset.name == "cora"
-    assert [group.name for group in dataset.groups] == ["dslr"]
-    run = dataset.groups[0].runs[0]
+    (group,) = found.datasets["cora"]
+    assert group.name == "dslr"
+    run = group.runs[0]
     assert run.config["seed"] == 0
     assert run.environment["device_name"] == "abacus"
     assert len(run.events) == 2
@@ -29,7 +28,7 @@ def test_collect_groups_by_variant_and_sorts_by_seed(tmp_path: Path):
     for seed in (10, 2, 0):
         make_run(tmp_path / f"{seed}", "replay:selector=mf@mine", seed)
     make_run(tmp_path / "deep" / "below", "joint", 1)
-    groups = {group.name: group for group in collect(tmp_path).datasets[0].groups}
+    groups = {group.name: group for group in collect(tmp_path).datasets["cora"]}
     assert [run.results["seed"] for run in groups["mine"].runs] == [0, 2, 10]
     assert set(groups) == {"mine", "joint"}
 
@@ -38,7 +37,7 @@ def test_collect_tells_variants_of_one_label_apart(tmp_path: Path):
     make_run(tmp_path / "a", shared={"beta": 0.2})
     make_run(tmp_path / "b", shared={"beta": 0.4, "lr": 0.1})
     make_run(tmp_path / "c", "joint")
-    names = {group.name for group in collect(tmp_path).datasets[0].groups}
+    names = {group.name for group in collect(tmp_path).datasets["cora"]}
     assert names == {"dslr (beta=0.2, lr=0.005)", "dslr (beta=0.4, lr=0.1)", "joint"}
 
 
@@ -48,8 +47,8 @@ def test_collect_separates_what_may_not_be_compared(tmp_path: Path):
     make_run(tmp_path / "b", shared=validation)
     make_run(tmp_path / "c", dataset="citeseer")
     make_run(tmp_path / "d", graph="beef", config_hash="other")
-    names = [dataset.name for dataset in collect(tmp_path).datasets]
-    protocol = collect(tmp_path / "a").datasets[0].groups[0].runs[0].results["protocol_hash"][:6]
+    names = list(collect(tmp_path).datasets)
+    protocol = collect(tmp_path / "a").datasets["cora"][0].runs[0].results["protocol_hash"][:6]
     assert names == [
         f"cora · test · {protocol} · beef",
         f"cora · test · {protocol} · f00d",
@@ -61,7 +60,7 @@ def test_collect_separates_what_may_not_be_compared(tmp_path: Path):
 def test_collect_orders_datasets_as_they_are_listed(tmp_path: Path):
     for name in ("zebra", "amazon-computers", "apple", "citeseer", "cora"):
         make_run(tmp_path / name, dataset=name)
-    names = [dataset.name for dataset in collect(tmp_path).datasets]
+    names = list(collect(tmp_path).datasets)
     assert names == ["cora", "citeseer", "amazon-computers", "apple", "zebra"]
 
 
@@ -92,7 +91,7 @@ def test_collect_does_without_events_and_environment(tmp_path: Path):
     make_run(tmp_path / "a")
     (tmp_path / "a" / "events.jsonl").unlink()
     (tmp_path / "a" / "environment.json").unlink()
-    run = collect(tmp_path).datasets[0].groups[0].runs[0]
+    run = collect(tmp_path).datasets["cora"][0].runs[0]
     assert (run.events, run.environment) == ([], {})
 
 
@@ -115,7 +114,7 @@ def test_collect_refuses_foreign_results(tmp_path: Path, damage, words: str):
 def test_collect_refuses_broken_events(tmp_path: Path, text: str):
     make_run(tmp_path / "a")
     (tmp_path / "a" / "events.jsonl").write_text(text)
-    run = collect(tmp_path).datasets[0].groups[0].runs[0]
+    run = collect(tmp_path).datasets["cora"][0].runs[0]
     with pytest.raises(InputError, match=r"events\.jsonl.*one JSON object per line"):
         run.events  # noqa: B018 - reading is what fails
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from evergraph.errors import InputError
-from evergraph.lab.paper.experiment import Facts, Table, Values
+from evergraph.lab.paper.contrasts import Table, Values
+from evergraph.lab.paper.experiment import Facts
 from evergraph.lab.paper.experiments import EXPERIMENTS
 from evergraph.lab.paper.outcome import make_outcome
 from evergraph.lab.report.figures import draw, write_figure

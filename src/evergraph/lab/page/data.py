@@ -10,61 +10,49 @@ import torch
 
 from evergraph import __version__
 from evergraph.lab.diagnostics import numbers
-from evergraph.lab.paper.experiment import Metric, Row
-from evergraph.lab.paper.metrics import (
-    CENTRE,
-    DEGREE,
-    DIVERSITY,
-    HIGH_DEGREE,
-    HOMOPHILY,
-    ISOLATED,
-    LOW_DEGREE,
-)
+from evergraph.lab.paper.experiment import Row
+from evergraph.lab.paper.metrics import METRICS
 from evergraph.lab.paper.numbers import claims
 from evergraph.lab.paper.projection import project
-from evergraph.lab.report.collect import Collection, Dataset, Group, Run
+from evergraph.lab.report.collect import Collection, Group, Run
 from evergraph.lab.summary import difference_to_claim, estimate, quantile
 
 METRIC_KEYS = ("pm", "fm", "current")
 #: Numbers about the buffer and the nodes around it, averaged over seeds: metric and view.
-BUFFER_FACTS: dict[str, tuple[Metric, Literal["before", "after"]]] = {
-    **{metric.key: (metric, "after") for metric in (DIVERSITY, CENTRE, LOW_DEGREE, HIGH_DEGREE)},
-    **{f"{metric.key}_before": (metric, "before") for metric in (HOMOPHILY, DEGREE, ISOLATED)},
-    **{f"{metric.key}_after": (metric, "after") for metric in (HOMOPHILY, DEGREE, ISOLATED)},
+BUFFER_FACTS: dict[str, tuple[str, Literal["before", "after"]]] = {
+    **{key: (key, "after") for key in ("diversity", "centre", "low_degree", "high_degree")},
+    **{f"{key}_before": (key, "before") for key in ("homophily", "degree", "isolated")},
+    **{f"{key}_after": (key, "after") for key in ("homophily", "degree", "isolated")},
 }
 
 
 def page_data(collection: Collection) -> dict[str, Any]:
     """Describes a collection of runs; the same folder always gives the same values."""
-    most = max(len(group.runs) for dataset in collection.datasets for group in dataset.groups)
+    every = [group for groups in collection.datasets.values() for group in groups]
+    names = sorted({group.name for group in every})
+    first = [name for name in (collection.reference, "dslr") if name in names][:1]
     return {
         "title": collection.title,
         "version": __version__,
         "num_runs": collection.num_runs,
         "num_unfinished": collection.num_unfinished,
         "num_copies": collection.num_copies,
-        "order": _order(collection),
-        "quantiles": [quantile(freedom) for freedom in range(1, most)],
-        "datasets": [_dataset(dataset) for dataset in collection.datasets],
+        # First the variant that others are compared with, then by name.
+        "order": first + [name for name in names if name not in first],
+        "quantiles": [quantile(freedom) for freedom in range(1, max(len(g.runs) for g in every))],
+        "datasets": [_dataset(*dataset) for dataset in collection.datasets.items()],
     }
 
 
-def _order(collection: Collection) -> list[str]:
-    """Lists all variants: first the one that others are compared with, then by name."""
-    names = sorted({group.name for dataset in collection.datasets for group in dataset.groups})
-    first = [name for name in (collection.reference, "dslr") if name in names][:1]
-    return first + [name for name in names if name not in first]
-
-
-def _dataset(dataset: Dataset) -> dict[str, Any]:
-    results = dataset.groups[0].runs[0].results
+def _dataset(name: str, groups: Sequence[Group]) -> dict[str, Any]:
+    results = groups[0].runs[0].results
     return {
-        "name": dataset.name,
+        "name": name,
         "class_names": results["class_names"],
         "tasks": results["tasks"],
         "evaluated_on": results["evaluated_on"],
-        "groups": [_group(group) for group in dataset.groups],
-        "sizes": buffer_series(dataset.groups),
+        "groups": [_group(group) for group in groups],
+        "sizes": buffer_series(groups),
     }
 
 
@@ -148,7 +136,7 @@ def _buffer(runs: Sequence[Run]) -> dict[str, Any]:
     """Averages what the diagnostics say about the buffer and the nodes around it."""
     facts = {}
     for name, (metric, view) in BUFFER_FACTS.items():
-        values = [metric.read(run.results, Row("", "", view=view)) for run in runs]
+        values = [METRICS[metric].read(run.results, Row("", "", view=view)) for run in runs]
         known = [value for value in values if value is not None]
         if known:
             facts[name] = _mean(known)
@@ -168,28 +156,28 @@ def _environments(runs: Sequence[Run]) -> list[dict[str, Any]]:
 def _samples(runs: Sequence[Run]) -> dict[str, Any]:
     """Takes embedding and edits of the first run that recorded them."""
     found: dict[str, Any] = {}
-    for run in runs:
-        diagnostics = run.results["diagnostics"]
-        sample, edits = diagnostics.get("embedding_sample"), diagnostics.get("edit_sample")
-        if sample and "embedding" not in found:
-            components = [numbers(part) for part in sample["components"]]
-            found["embedding"] = {
-                "seed": run.results["seed"],
-                **{key: numbers(sample[key]) for key in ("nodes", "labels", "predicted")},
-                "roles": sample["roles"],
-                "components": components[:2],
-                "explained": sample["explained"],
-                "places": project(torch.tensor(components, dtype=torch.float32).T),
-            }
-        if edits and "edited" not in found:
-            found["edited"] = {
-                "seed": run.results["seed"],
-                "nodes": [
-                    {**part, **{key: numbers(part[key]) for key in ("neighbours", "labels")}}
-                    for part in edits
-                ],
-            }
+    seed, sample = _recorded(runs, "embedding_sample")
+    if sample:
+        components = [numbers(part) for part in sample["components"]]
+        found["embedding"] = {
+            "seed": seed,
+            **{key: numbers(sample[key]) for key in ("nodes", "labels", "predicted")},
+            "roles": sample["roles"],
+            "components": components[:2],
+            "explained": sample["explained"],
+            "places": project(torch.tensor(components, dtype=torch.float32).T),
+        }
+    seed, edits = _recorded(runs, "edit_sample")
+    if edits:
+        keys = ("neighbours", "labels")
+        nodes = [{**part, **{key: numbers(part[key]) for key in keys}} for part in edits]
+        found["edited"] = {"seed": seed, "nodes": nodes}
     return found
+
+
+def _recorded(runs: Sequence[Run], key: str) -> tuple[int | None, Any]:
+    found = ((run.results["seed"], run.results["diagnostics"].get(key)) for run in runs)
+    return next((pair for pair in found if pair[1]), (None, None))
 
 
 def buffer_series(groups: Sequence[Group]) -> list[dict[str, Any]]:

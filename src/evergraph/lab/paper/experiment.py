@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from evergraph.lab.paper.contrasts import Table, Values
 
 Results = Mapping[str, Any]
 THREE = ("cora", "citeseer", "amazon-computers")
@@ -70,126 +71,6 @@ class Metric:
     timed: bool = False
 
 
-class Values(dict[int, float]):
-    """A quantity per seed; arithmetic pairs the seeds that both sides have."""
-
-    def __add__(self, other: Values | float) -> Values:
-        return self._with(other, lambda a, b: a + b)
-
-    def __sub__(self, other: Values | float) -> Values:
-        return self._with(other, lambda a, b: a - b)
-
-    def __truediv__(self, other: Values | float) -> Values:
-        return self._with(other, lambda a, b: a / b if b else float("nan")).known()
-
-    def __neg__(self) -> Values:
-        return Values({seed: -value for seed, value in self.items()})
-
-    def _with(self, other: Values | float, combine: Callable[[float, float], float]) -> Values:
-        if not isinstance(other, Values):
-            return Values({seed: combine(value, other) for seed, value in self.items()})
-        common = sorted(self.keys() & other.keys())
-        return Values({seed: combine(self[seed], other[seed]) for seed in common})
-
-    def known(self) -> Values:
-        """Drops seeds without a number."""
-        return Values({seed: value for seed, value in self.items() if not math.isnan(value)})
-
-    @property
-    def mean(self) -> float | None:
-        """Averages over the seeds, None without any."""
-        return statistics.fmean(self.values()) if self else None
-
-
-def average(quantities: Sequence[Values]) -> Values:
-    """Averages quantities, seed by seed, over the seeds that all of them have."""
-    known = [values for values in quantities if values]
-    if not known:
-        return Values()
-    seeds = sorted(set(known[0]).intersection(*known))
-    return Values({seed: statistics.fmean(values[seed] for values in known) for seed in seeds})
-
-
-@dataclass(frozen=True)
-class Table:
-    """The measurements of one experiment on one dataset, for statements to look at.
-
-    Attributes:
-        facts: The dataset.
-        rows: Its variants.
-        values: By row and metric; what was not measured is not there.
-        better: By metric, as in :class:`Metric`.
-        notes: What a reader must know about them.
-    """
-
-    facts: Facts
-    rows: Sequence[Row]
-    values: Mapping[tuple[str, str], Values]
-    better: Mapping[str, int]
-    notes: Sequence[str] = ()
-
-    def __call__(self, row: str, metric: str) -> Values:
-        """Returns a row's values of a metric, empty if it was not measured."""
-        return self.values.get((row, metric), Values())
-
-    def best(self, names: Sequence[str], metric: str) -> Values:
-        """Returns the values with the best mean among some rows, empty until all are measured."""
-        sign = self.better.get(metric, 1) or 1
-        found = self._all(names, metric)
-        return max(found, key=lambda values: sign * (values.mean or 0.0), default=Values())
-
-    def mean(self, names: Sequence[str], metric: str) -> Values:
-        """Averages rows, seed by seed; empty until all are measured."""
-        return average(self._all(names, metric))
-
-    def _all(self, names: Sequence[str], metric: str) -> list[Values]:
-        """Lists the values of those names that are rows here, none while one is still missing."""
-        here = {row.name for row in self.rows}
-        found = [self(name, metric) for name in names if name in here]
-        return found if all(found) else []
-
-    def deviation(self, row: str, metric: str) -> Values:
-        """Returns each seed's distance from the median over seeds (Levene, Brown, Forsythe).
-
-        Two seeds are always equally far from their median: nothing below three.
-        """
-        values = self(row, metric)
-        if len(values) < 3:
-            return Values()
-        middle = statistics.median(values.values())
-        return Values({seed: abs(value - middle) for seed, value in values.items()})
-
-    def slope(self, names: Sequence[str], metric: str) -> Values:
-        """Fits a line over the rows' ``x`` for every seed, once all rows are measured."""
-        places = {row.name: row.x for row in self.rows if row.x is not None}
-        placed = [name for name in names if name in places]
-        found = self._all(placed, metric)
-        xs = [places[name] for name in placed[: len(found)]]
-        if len(set(xs)) < 2:
-            return Values()
-        middle = statistics.fmean(xs)
-        spread = sum((x - middle) ** 2 for x in xs)
-        return Values(
-            {
-                seed: sum((x - middle) * y[seed] for x, y in zip(xs, found, strict=True)) / spread
-                for seed in sorted(set(found[0]).intersection(*found))
-            }
-        )
-
-    @property
-    def series(self) -> list[str]:
-        """Lists the lines or groups that rows belong to, in order."""
-        return list(dict.fromkeys(row.series for row in self.rows))
-
-    def names(self, series: str | None = None) -> list[str]:
-        """Lists the rows, or those of one series, in order."""
-        return [row.name for row in self.rows if series is None or row.series == series]
-
-
-Contrast = Callable[[Table], Values]
-Claim = Contrast | tuple[str, Contrast]
-
-
 class Statement(NamedTuple):
     """A sentence of the paper as something to measure.
 
@@ -201,7 +82,7 @@ class Statement(NamedTuple):
 
     text: str
     where: str
-    contrast: Contrast
+    contrast: Callable[[Table], Values]
 
 
 @dataclass(frozen=True)
@@ -241,9 +122,8 @@ class Experiment:
         figure: The picture.
         datasets: What it runs on unless told otherwise.
         quick_rows: Names of the rows that ``--quick`` keeps, all by default.
-        tables: Keys of the paper's numbers that belong to it, its own id by default.
-        where: Where the paper says what follows.
-        says: What it says, sentence → contrast, or → (where, contrast) if that is elsewhere.
+        tables: Keys of the paper's numbers that belong to it.
+        statements: What the paper says about it.
         describe: Finds the values of the single row without any run, for descriptive tables.
         notes: What a reader must know, in sentences.
         in_paper: Whether it can be run with the settings that the paper prints.
@@ -255,24 +135,10 @@ class Experiment:
     rows: Callable[[Facts], Sequence[Row]]
     metrics: tuple[Metric, ...]
     figure: Figure
-    datasets: tuple[str, ...] = THREE
-    quick_rows: tuple[str, ...] | None = None
-    tables: tuple[str, ...] = ()
-    where: str = ""
-    says: Mapping[str, Claim] = field(default_factory=dict)
+    tables: Sequence[str]
+    datasets: Sequence[str] = THREE
+    quick_rows: Sequence[str] | None = None
+    statements: Sequence[Statement] = ()
     describe: Callable[[Facts, Any], Mapping[str, float]] | None = None
-    notes: tuple[str, ...] = ()
+    notes: Sequence[str] = ()
     in_paper: bool = True
-
-    @property
-    def statements(self) -> list[Statement]:
-        """Lists what the paper says."""
-        return [
-            Statement(text, *(claim if isinstance(claim, tuple) else (self.where, claim)))
-            for text, claim in self.says.items()
-        ]
-
-    @property
-    def paper_tables(self) -> tuple[str, ...]:
-        """Names the tables of the paper's numbers to look into."""
-        return self.tables or (self.id,)

@@ -39,7 +39,14 @@ def points_of(outcome: Mapping[str, Any]) -> list[Point]:
     for row in outcome["rows"]:
         if row["seeds"]:
             found.setdefault((row["dataset"], row["row"]), {})[row["metric"]] = row
-    return mark_frontiers(_point(*names, metrics) for names, metrics in found.items())
+    points = []
+    for (dataset, label), by_metric in found.items():
+        pm, kept, seconds = (by_metric[key] for key in ("pm", "bytes", "seconds"))
+        method = pm["method"].partition(":")[0]
+        reference = "old_labels" in method_class(method).needs
+        cost = (round(kept["mean"]), seconds["mean"])
+        points.append(Point(dataset, label, method, pm["mean"], pm["std"], *cost, reference))
+    return mark_frontiers(points)
 
 
 def mark_frontiers(points: Iterable[Point]) -> list[Point]:
@@ -61,20 +68,6 @@ def buffer_bytes(dataset: str) -> int | None:
     if size is None or name not in DATASETS:
         return None
     return int(size) * (8 + 8 + 4 * DATASETS[name].features)
-
-
-def _point(dataset: str, label: str, metrics: Mapping[str, Any]) -> Point:
-    method = metrics["pm"]["method"].partition(":")[0]
-    return Point(
-        dataset=dataset,
-        label=label,
-        method=method,
-        pm=metrics["pm"]["mean"],
-        pm_std=metrics["pm"]["std"],
-        bytes=round(metrics["bytes"]["mean"]),
-        seconds=metrics["seconds"]["mean"],
-        reference="old_labels" in method_class(method).needs,
-    )
 
 
 def _beats(other: Point, point: Point, cost: Cost) -> bool:

@@ -57,59 +57,51 @@ def _ratio(key: str, title: str, *path: str) -> Metric:
     return Metric(key, title, _at("diagnostics", *path), point=0.01, better=0, digits=3)
 
 
+def _count(key: str, title: str, *path: str, better: int = -1, digits: int = 2) -> Metric:
+    return Metric(key, title, _at(*path), point=None, better=better, digits=digits)
+
+
 def _seconds(key: str, title: str, read: Read, digits: int) -> Metric:
     return Metric(key, title, read, point=None, better=-1, digits=digits, timed=True)
 
 
-def described(titles: dict[str, str], digits: int) -> tuple[Metric, ...]:
-    """Makes metrics that are looked up without any run."""
-    return tuple(
-        Metric(key, title, lambda results, row: None, point=None, better=0, digits=digits)
-        for key, title in titles.items()
-    )
-
-
-PM = Metric("pm", "PM ↑", _at("pm"))
-FM = Metric("fm", "FM ↓", _at("fm"), better=-1)
-CURRENT = Metric("current", "Current ↑", _at("current"))
-ACCURACY = (PM, FM, CURRENT)
-LOW_DEGREE, HIGH_DEGREE = (
-    Metric(f"{end}_degree", f"{end}-degree accuracy ↑", _at("diagnostics", "degree_accuracy", end))
-    for end in ("low", "high")
+_ALL = (
+    Metric("pm", "PM ↑", _at("pm")),
+    Metric("fm", "FM ↓", _at("fm"), better=-1),
+    Metric("current", "Current ↑", _at("current")),
+    Metric("forgetting", "forgetting ↓", _forgetting, better=-1),
+    *(
+        Metric(
+            f"{end}_degree", f"{end}-degree accuracy ↑", _at("diagnostics", "degree_accuracy", end)
+        )
+        for end in ("low", "high")
+    ),
+    _ratio("diversity", "diversity", "buffer_diversity", "mean"),
+    _ratio("correct_diversity", "diversity of correct predictions", "correct_diversity", "mean"),
+    _ratio("centre", "distance from centre", "distance_from_centre", "mean"),
+    _ratio("homophily", "homophily", "buffer_homophily", "VIEW", "mean"),
+    *(  # of each class in the buffer; the paper counts classes from 1, at most twelve
+        _ratio(f"class {i + 1}", f"class {i + 1}", "buffer_homophily", "VIEW", "by_class", str(i))
+        for i in range(12)
+    ),
+    _count("isolated", "isolated nodes", "diagnostics", "isolated_buffer_nodes", "VIEW", digits=1),
+    _count("degree", "mean degree", "diagnostics", "buffer_degree", "VIEW", better=0),
+    _seconds("selection", "selection, s per task", _per_task("selection"), 4),
+    _seconds("inference", "inference, s per task", _per_task("inference"), 4),
+    _seconds(
+        "structure",
+        "structure learning, s per task",
+        _per_task("structure", "inference", "candidates"),
+        3,
+    ),
+    _seconds("task", "whole task, s", _whole_task(1.0), 3),
+    _seconds("minutes", "minutes per task", _whole_task(60.0), 4),
+    _count("bytes", "bytes kept", "memory_bytes", digits=0),
+    _count("seconds", "seconds", "seconds", "total", digits=1),
 )
-
-DIVERSITY = _ratio("diversity", "diversity", "buffer_diversity", "mean")
-CORRECT_DIVERSITY = _ratio(
-    "correct_diversity", "diversity of correct predictions", "correct_diversity", "mean"
+#: Every metric by the name that the catalogue calls it by.
+METRICS = {metric.key: metric for metric in _ALL}
+METRICS["probed homophily"] = replace(METRICS["homophily"], read=_probed_homophily)
+METRICS["factor"] = replace(
+    METRICS["minutes"], key="factor", title="times DSLR", better=0, digits=2, relative_to="dslr"
 )
-CENTRE = _ratio("centre", "distance from centre", "distance_from_centre", "mean")
-HOMOPHILY = _ratio("homophily", "homophily", "buffer_homophily", "VIEW", "mean")
-#: Homophily of each class in the buffer; the paper counts classes from 1, at most twelve.
-CLASS_HOMOPHILY = tuple(
-    _ratio(
-        f"class {label + 1}",
-        f"class {label + 1}",
-        *("buffer_homophily", "VIEW", "by_class", str(label)),
-    )
-    for label in range(12)
-)
-PROBED_HOMOPHILY = replace(HOMOPHILY, read=_probed_homophily)
-FORGETTING = Metric("forgetting", "forgetting ↓", _forgetting, better=-1)
-ISOLATED = Metric(
-    "isolated", "isolated nodes", _at("diagnostics", "isolated_buffer_nodes", "VIEW"), None, -1, 1
-)
-DEGREE = Metric("degree", "mean degree", _at("diagnostics", "buffer_degree", "VIEW"), None, 0)
-
-SELECTION = _seconds("selection", "selection, s per task", _per_task("selection"), 4)
-INFERENCE = _seconds("inference", "inference, s per task", _per_task("inference"), 4)
-STRUCTURE = _seconds(
-    "structure",
-    "structure learning, s per task",
-    _per_task("structure", "inference", "candidates"),
-    3,
-)
-TASK = _seconds("task", "whole task, s", _whole_task(1.0), 3)
-MINUTES = _seconds("minutes", "minutes per task", _whole_task(60.0), 4)
-FACTOR = replace(MINUTES, key="factor", title="times DSLR", better=0, digits=2, relative_to="dslr")
-BYTES = Metric("bytes", "bytes kept", _at("memory_bytes"), None, -1, 0)
-SECONDS = Metric("seconds", "seconds", _at("seconds", "total"), None, -1, 1)

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from evergraph.lab.paper.experiment import Experiment, Metric, Table
+from evergraph.lab.paper.contrasts import Table
+from evergraph.lab.paper.experiment import Experiment, Metric
 from evergraph.lab.paper.experiments import EXPERIMENTS
 from evergraph.lab.paper.numbers import paper_numbers
 from evergraph.lab.paper.verdicts import holm, judge_number, judge_statement, p_value
@@ -111,11 +112,14 @@ def judged(outcome: Outcome, experiment: Experiment | None = None) -> dict[str, 
     experiment = experiment or EXPERIMENTS[outcome["experiment"]]
     known = {row["metric"] for row in outcome["rows"] if row["values"]}
     metrics = {metric.key: metric for metric in experiment.metrics if metric.key in known}
-    rows = [
-        _judged_row(row, metrics[row["metric"]], experiment)
-        for row in outcome["rows"]
-        if row["metric"] in metrics
-    ]
+    rows = []
+    for row in (row for row in outcome["rows"] if row["metric"] in metrics):
+        claims = [
+            _judge(claim, row["values"], metrics[row["metric"]], experiment.describe is not None)
+            for claim in printed(experiment, row["dataset"], row["row"], row["metric"])
+        ]
+        if row["values"] or claims:
+            rows.append({**row, **mean_std(row["values"]), "claims": claims})
     return {
         **outcome,
         "title": experiment.title,
@@ -125,22 +129,15 @@ def judged(outcome: Outcome, experiment: Experiment | None = None) -> dict[str, 
             {key: getattr(metric, key) for key in ("key", "title", "digits", "better")}
             for metric in metrics.values()
         ],
-        "rows": [row for row in rows if row["values"] or row["claims"]],
+        "rows": rows,
         "statements": _judged_statements(outcome["statements"]),
     }
-
-
-def _judged_row(row: Outcome, metric: Metric, experiment: Experiment) -> dict[str, Any]:
-    claims = printed(experiment, row["dataset"], row["row"], metric.key)
-    exact = experiment.describe is not None
-    judgements = [_judge(claim, row["values"], metric, exact) for claim in claims]
-    return {**row, **mean_std(row["values"]), "claims": judgements}
 
 
 def printed(experiment: Experiment, dataset: str, row: str, metric: str) -> list[dict[str, Any]]:
     """Finds every number that the paper prints for one value: ``{"table", "mean", "std"}``."""
     found: list[dict[str, Any]] = []
-    for table in experiment.paper_tables:
+    for table in experiment.tables:
         entry = paper_numbers().get(table, {}).get(dataset, {}).get(row)
         if entry == "oom":
             found.append({"table": table, "mean": None, "std": None})
@@ -156,28 +153,22 @@ def _judge(
     claim: dict[str, Any], values: Sequence[float], metric: Metric, exact: bool
 ) -> dict[str, Any]:
     """Judges one printed number; described values are exact, not measured."""
-    unjudged = {**claim, "difference": None, "low": None, "high": None}
+    found: dict[str, Any] = {"difference": None, "low": None, "high": None}
     if claim["mean"] is None:  # out of memory in the paper
-        return {**unjudged, "verdict": "ran" if values else "not run"}
+        return {**claim, **found, "verdict": "ran" if values else "not run"}
     if exact:
         difference = (mean_std(values)["mean"] or 0.0) - claim["mean"]
         word = "same" if abs(difference) < 1e-9 else "differs"
-        return {**unjudged, "difference": difference, "verdict": word}
+        return {**claim, **found, "difference": difference, "verdict": word}
     point = metric.point if metric.point is not None else abs(claim["mean"]) / 100
-    judgement = judge_number(values, claim["mean"], claim["std"], point=point, better=metric.better)
-    return {**claim, **asdict(judgement)}
+    found = judge_number(values, claim["mean"], claim["std"], point=point, better=metric.better)
+    return {**claim, **found}
 
 
 def _judged_statements(statements: Sequence[Outcome]) -> list[dict[str, Any]]:
     """Judges every statement on every dataset; p-values are adjusted over all of them."""
-    p_values = {place: p_value(entry["values"]) for place, entry in enumerate(statements)}
-    adjusted = holm(p_values)
+    p_values = [p_value(entry["values"]) for entry in statements]
     return [
-        {
-            **entry,
-            **asdict(judge_statement(entry["values"])),
-            "p": p_values[place],
-            "p_holm": adjusted[place],
-        }
-        for place, entry in enumerate(statements)
+        {**entry, **judge_statement(entry["values"]), "p": p, "p_holm": adjusted}
+        for entry, p, adjusted in zip(statements, p_values, holm(p_values), strict=True)
     ]

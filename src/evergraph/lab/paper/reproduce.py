@@ -10,7 +10,8 @@ from typing import Any
 
 from evergraph.config import Presets, RunConfig, Variant, resolve, settable_keys
 from evergraph.lab.grid import RunCache
-from evergraph.lab.paper.experiment import Experiment, Facts, Row, Table, Values
+from evergraph.lab.paper.contrasts import Table, Values
+from evergraph.lab.paper.experiment import Experiment, Facts, Row
 from evergraph.stream import TaskStream, protocol_for
 from evergraph.stream.datasets import load_graph
 
@@ -57,11 +58,14 @@ class Request:
         count = self.seeds or (QUICK_SEEDS if self.quick else FULL_SEEDS)
         return range(self.first_seed, self.first_seed + count)
 
-    def settings(self, method: str) -> dict[str, Any]:
-        """Returns the shared settings that a method has, the user's before the quick ones."""
+    def config(self, dataset: str, row: Row, seed: int) -> RunConfig:
+        """Resolves a run; of the shared settings, the user's come before the quick ones."""
+        method = Variant.parse(row.method)
         wanted = {**(QUICK_SETTINGS if self.quick else {}), **self.shared}
-        known = settable_keys(method)
-        return {key: value for key, value in wanted.items() if key in known}
+        known = settable_keys(method.name)
+        shared = {key: value for key, value in wanted.items() if key in known}
+        presets: Presets = "printed" if self.as_printed else "tuned"
+        return resolve(Variant.parse_dataset(dataset), method, seed, shared, presets)
 
 
 @dataclass(frozen=True)
@@ -86,13 +90,8 @@ def plan(experiments: Iterable[Experiment], request: Request) -> list[Part]:
             rows = tuple(experiment.rows(facts))
             if request.quick and experiment.quick_rows is not None:
                 rows = tuple(row for row in rows if row.name in experiment.quick_rows)
-            configs = {}
-            if experiment.describe is None:
-                configs = {
-                    (row.name, seed): _config(name, row, seed, request)
-                    for row in rows
-                    for seed in request.all_seeds
-                }
+            seeds = request.all_seeds if experiment.describe is None else ()
+            configs = {(row.name, i): request.config(name, row, i) for row in rows for i in seeds}
             parts.append(Part(experiment, facts, rows, configs))
     return parts
 
@@ -102,13 +101,6 @@ def has_settings(experiment: Experiment) -> bool:
     if not experiment.in_paper or experiment.describe is not None:
         return False
     return not all(metric.timed for metric in experiment.metrics)
-
-
-def _config(dataset: str, row: Row, seed: int, request: Request) -> RunConfig:
-    method = Variant.parse(row.method)
-    presets: Presets = "printed" if request.as_printed else "tuned"
-    shared = request.settings(method.name)
-    return resolve(Variant.parse_dataset(dataset), method, seed, shared, presets)
 
 
 def needed_runs(parts: Iterable[Part]) -> list[RunConfig]:

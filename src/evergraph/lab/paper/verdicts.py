@@ -15,25 +15,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
-from evergraph.lab.paper.numbers import PAPER_SEEDS
-from evergraph.lab.summary import paired_interval, welch_half_width
+from evergraph.lab.paper.numbers import Claim
+from evergraph.lab.summary import difference_to_claim, mean_std, paired_interval
 
 #: Widest interval that still says something, in points.
 WIDEST = 4.0
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """A difference with its 95 % interval, None where there are too few seeds, and the word."""
-
-    difference: float | None
-    low: float | None
-    high: float | None
-    verdict: str
 
 
 def judge_number(
@@ -43,8 +32,8 @@ def judge_number(
     *,
     point: float = 1.0,
     better: int = 1,
-) -> Judgement:
-    """Judges measured values against a printed mean.
+) -> dict[str, Any]:
+    """Judges measured values against a printed mean: difference, 95 % interval and the word.
 
     Args:
         values: One per seed.
@@ -53,15 +42,13 @@ def judge_number(
         point: What one point is in the metric's unit.
         better: 1 when more is better, −1 when less is, 0 when neither is.
     """
-    if not values:
-        return Judgement(None, None, None, "not run")
-    difference = statistics.fmean(values) - printed
-    if len(values) < 2:
-        return Judgement(difference, None, None, "not tested")
-    std = statistics.stdev(values) if printed_std is None else printed_std
-    half = welch_half_width(values, std, PAPER_SEEDS)
-    low, high = difference - half, difference + half
-    if high - low > WIDEST * point:
+    if printed_std is None and len(values) > 1:
+        printed_std = statistics.stdev(values)
+    found = difference_to_claim(values, Claim(printed, printed_std))
+    difference, low, high = found["difference"], found["low"], found["high"]
+    if difference is None or low is None or high is None:
+        word = "not tested" if values else "not run"
+    elif high - low > WIDEST * point:
         word = "inconclusive"
     elif low <= 0 <= high:
         word = "reproduced"
@@ -69,18 +56,17 @@ def judge_number(
         word = "higher" if difference > 0 else "lower"
     else:
         word = "better" if difference * better > 0 else "worse"
-    return Judgement(difference, low, high, word)
+    return {**found, "verdict": word}
 
 
-def judge_statement(values: Sequence[float]) -> Judgement:
+def judge_statement(values: Sequence[float]) -> dict[str, Any]:
     """Judges a quantity per seed that is claimed to be positive."""
-    if not values:
-        return Judgement(None, None, None, "not run")
-    mean = statistics.fmean(values)
     low, high = paired_interval(values)
+    word = "holds" if low is not None and low > 0 else "does not hold"
     if low is None:
-        return Judgement(mean, None, None, "not tested")
-    return Judgement(mean, low, high, "holds" if low > 0 else "does not hold")
+        word = "not tested" if values else "not run"
+    mean = mean_std(values)["mean"]
+    return {"difference": mean, "low": low, "high": high, "verdict": word}
 
 
 def p_value(values: Sequence[float]) -> float | None:
@@ -97,12 +83,12 @@ def p_value(values: Sequence[float]) -> float | None:
     return float(2 * stats.t.sf(t, len(values) - 1))
 
 
-def holm(p_values: Mapping[Any, float | None]) -> dict[Any, float | None]:
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
     """Adjusts p-values for being many (Holm's step-down); None stays None."""
-    known = sorted((p, key) for key, p in p_values.items() if p is not None)
-    adjusted: dict[Any, float | None] = dict.fromkeys(p_values)
+    known = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
+    adjusted: list[float | None] = [None] * len(p_values)
     running = 0.0
-    for rank, (p, key) in enumerate(known):
+    for rank, (p, place) in enumerate(known):
         running = max(running, min(1.0, (len(known) - rank) * p))
-        adjusted[key] = running
+        adjusted[place] = running
     return adjusted

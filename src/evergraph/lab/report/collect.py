@@ -60,19 +60,14 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Dataset:
-    """All variants that were run on one graph under one protocol, and so may be compared."""
-
-    name: str
-    groups: list[Group]
-
-
-@dataclass(frozen=True)
 class Collection:
-    """Everything that a folder holds."""
+    """Everything that a folder holds.
+
+    A dataset is all variants that were run on one graph under one protocol, and so may be compared.
+    """
 
     title: str
-    datasets: list[Dataset]
+    datasets: dict[str, list[Group]]
     num_runs: int
     num_unfinished: int
     num_copies: int  # the same run found again in another folder
@@ -107,7 +102,7 @@ def collect(folder: Path) -> Collection:
     order = sorted(by_protocol, key=lambda key: (places.get(key[0], len(places)), names[key]))
     return Collection(
         title=folder.resolve().name,
-        datasets=[Dataset(names[key], make_groups(by_protocol[key])) for key in order],
+        datasets={names[key]: make_groups(by_protocol[key]) for key in order},
         num_runs=len(runs),
         num_unfinished=len(configs) - len(finished),
         num_copies=len(finished) - len(runs),

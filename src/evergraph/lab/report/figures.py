@@ -9,7 +9,8 @@ because every kind of figure is in it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import cycle, islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,40 +82,30 @@ def check_matplotlib() -> None:
 
 def draw(spec: Spec) -> Figure | None:
     """Draws a figure of any kind, None when there is nothing to show."""
-    kind = spec["figure"]["kind"]
-    if kind == "embedding":
-        return draw_planes(spec) if spec.get("planes") else None
-    if kind == "edges":
-        return draw_edges(spec)
-    if kind == "frontier":
-        points = points_of(spec)
-        return draw_frontier(points) if points else None
-    return draw_panels(spec)
+    whole = {"embedding": draw_planes, "edges": draw_edges, "frontier": draw_frontier}
+    return whole.get(spec["figure"]["kind"], draw_panels)(spec)
 
 
 def draw_panels(spec: Spec) -> Figure | None:
     """Draws a line of panels per dataset: points, groups, lines, heat maps or a scatter."""
     kind, rows = spec["figure"]["kind"], [row for row in spec["rows"] if row["seeds"]]
-    datasets = list(dict.fromkeys(row["dataset"] for row in rows))
-    panels = _panels(spec, rows)
-    if not datasets or not panels:
+    datasets, panels = _grouped(rows, "dataset"), _panels(spec, rows)
+    if not panels:
         return None
     lines = math.ceil(len(panels) / WIDEST)
     across = math.ceil(len(panels) / lines)
-    longest = max(len({row["row"] for row in rows if row["dataset"] == name}) for name in datasets)
+    longest = max(len(_grouped(mine, "row")) for mine in datasets.values())
     height = max(2.4, 0.8 + 0.2 * longest) if kind == "points" else 2.4
     figure, axes = _figure(across, lines * len(datasets), 3.2, height)
-    for index, dataset in enumerate(datasets):
-        mine = axes[index * lines * across : (index + 1) * lines * across]
-        for axis in mine[len(panels) :]:
-            axis.set_axis_off()
-        for axis, (title, metrics, series) in zip(mine, panels, strict=False):
+    places = iter(axes)
+    for dataset, mine in datasets.items():
+        for axis, panel in zip_longest(islice(places, lines * across), panels):
+            if panel is None:
+                axis.set_axis_off()
+                continue
+            title, metrics, series = panel
             entries = [
-                row
-                for row in rows
-                if row["dataset"] == dataset
-                and row["metric"] in metrics
-                and series in (None, row["series"])
+                row for row in mine if row["metric"] in metrics and series in (None, row["series"])
             ]
             if entries:
                 PANELS[kind](axis, entries, spec)
@@ -131,9 +122,7 @@ def _panels(spec: Spec, rows: Sequence[Entry]) -> list[tuple[str, Sequence[str],
     metrics = [metric for metric in what["metrics"] if metric in present]
     if what["kind"] in {"scatter", "groups"}:
         return [("", metrics, None)] if metrics else []
-    names: list[str | None] = [None]
-    if what["split"]:
-        names = list(dict.fromkeys(row["series"] for row in rows))
+    names = [*_grouped(rows, "series")] if what["split"] else [None]
     word = "over" if what["kind"] == "lines" else "of"
     return [
         (f": {_title(spec, metric)}{f' {word} {name}' if name else ''}", [metric], name)
@@ -160,19 +149,34 @@ def _legend_below(figure: Figure, axes: Iterable[Axes]) -> None:
         figure.legend(keys.values(), keys, loc="outside lower center", ncols=min(len(keys), 4))
 
 
+def _grouped(entries: Iterable[Entry], key: str) -> dict[Any, list[Entry]]:
+    """Groups entries by one of their values, in order."""
+    found: dict[Any, list[Entry]] = {}
+    for entry in entries:
+        found.setdefault(entry[key], []).append(entry)
+    return found
+
+
+def _coloured(entries: Iterable[Entry], key: str) -> Iterator[tuple[str, str, list[Entry]]]:
+    """Lists groups of entries with a colour and a name each."""
+    for colour, (name, mine) in zip(cycle(COLOURS), _grouped(entries, key).items(), strict=False):
+        yield colour, name, mine
+
+
 def _means(entries: Sequence[Entry]) -> tuple[list[float], list[float]]:
     """Lists means, and how far each reaches to both sides."""
     return [e["mean"] for e in entries], [e["std"] or 0.0 for e in entries]
 
 
-def _claimed(entries: Sequence[Entry], places: Iterable[float]) -> list[tuple[float, float]]:
-    """Lists what the paper prints as (place, mean)."""
-    return [
+def _claimed(entries: Sequence[Entry], places: Iterable[float]) -> tuple[list[float], list[float]]:
+    """Lists what the paper prints: places and means."""
+    pairs = [
         (place, claim["mean"])
         for entry, place in zip(entries, places, strict=True)
         for claim in entry["claims"]
         if claim["mean"] is not None
     ]
+    return [place for place, _ in pairs], [mean for _, mean in pairs]
 
 
 def _points(axis: Axes, entries: list[Entry], spec: Spec) -> None:
@@ -181,11 +185,10 @@ def _points(axis: Axes, entries: list[Entry], spec: Spec) -> None:
     places = range(len(entries))
     label = f"measured, {spec.get('spread', '± std')}"
     axis.errorbar(means, places, xerr=reach, fmt="o", color=COLOURS[0], capsize=3, label=label)
-    claimed = _claimed(entries, places)
-    if claimed:
-        y, x = zip(*claimed, strict=True)
+    y, x = _claimed(entries, places)
+    if x:
         axis.plot(x, y, "D", color=COLOURS[1], mfc="none", label=PAPER, zorder=3)
-    shown = [*means, *(mean for _, mean in claimed)]
+    shown = [*means, *x]
     if min(shown) > 0 and max(shown) > FAR * min(shown):
         axis.set_xscale("log")
     axis.set_yticks(places, [_short(entry["row"]) for entry in entries])
@@ -195,36 +198,27 @@ def _points(axis: Axes, entries: list[Entry], spec: Spec) -> None:
 
 def _groups(axis: Axes, entries: list[Entry], spec: Spec) -> None:
     """Draws a group of bars per metric, one bar per row."""
-    metrics = list(dict.fromkeys(entry["metric"] for entry in entries))
-    names = list(dict.fromkeys(entry["row"] for entry in entries))
-    width = 0.8 / len(names)
-    for index, name in enumerate(names):
-        mine = [entry for entry in entries if entry["row"] == name]
+    metrics, width = [*_grouped(entries, "metric")], 0.8 / len(_grouped(entries, "row"))
+    for index, (colour, name, mine) in enumerate(_coloured(entries, "row")):
         places = [metrics.index(entry["metric"]) + index * width for entry in mine]
         means, reach = _means(mine)
-        colour = COLOURS[index % len(COLOURS)]
         spread = reach if any(reach) else None
         axis.bar(places, means, width, yerr=spread, color=colour, capsize=2, label=name)
-        for place, mean in _claimed(mine, places):
-            axis.plot(place, mean, "D", color="black", markersize=4)
+        axis.plot(*_claimed(mine, places), "D", color="black", markersize=4)
     if any(entry["claims"] for entry in entries):
         axis.plot([], [], "D", color="black", markersize=4, label=PAPER)
-    ticks = [place + width * (len(names) - 1) / 2 for place in range(len(metrics))]
+    ticks = [place + 0.4 - width / 2 for place in range(len(metrics))]
     axis.set_xticks(ticks, [_title(spec, key) for key in metrics], rotation=40, ha="right")
     axis.set_ylabel(spec["figure"]["y"])
 
 
 def _lines(axis: Axes, entries: list[Entry], spec: Spec) -> None:
     """Draws a line per series over ``x``."""
-    for index, series in enumerate(dict.fromkeys(entry["series"] for entry in entries)):
-        mine = sorted((e for e in entries if e["series"] == series), key=lambda e: e["x"])
+    for colour, series, mine in _coloured(sorted(entries, key=lambda e: e["x"]), "series"):
         means, reach = _means(mine)
         x = [entry["x"] for entry in mine]
-        colour = COLOURS[index % len(COLOURS)]
         axis.errorbar(x, means, reach, marker="o", ms=4, capsize=3, label=series, color=colour)
-        claimed = _claimed(mine, x)
-        if claimed:
-            axis.plot(*zip(*claimed, strict=True), "D--", color=colour, mfc="none", alpha=0.6)
+        axis.plot(*_claimed(mine, x), "D--", color=colour, mfc="none", alpha=0.6)
     values = sorted({float(entry["x"]) for entry in entries})
     if spec["figure"]["split"] or all(value.is_integer() for value in values):
         axis.set_xticks(values, [f"{value:g}" for value in values])
@@ -259,23 +253,17 @@ def _heatmap(axis: Axes, entries: list[Entry], spec: Spec) -> None:
 def _scatter(axis: Axes, entries: list[Entry], spec: Spec) -> None:
     """Draws a point per row and seed, with the mean and deviation in five bins."""
     first, second = spec["figure"]["metrics"]
-    found = {
-        (e["row"], e["metric"]): dict(zip(e["seeds"], e["values"], strict=True)) for e in entries
-    }
     every: list[tuple[float, float]] = []
-    for index, series in enumerate(dict.fromkeys(entry["series"] for entry in entries)):
-        names = dict.fromkeys(entry["row"] for entry in entries if entry["series"] == series)
-        pairs = [
-            (x, found[name, second][seed])
-            for name in names
-            for seed, x in found.get((name, first), {}).items()
-            if seed in found.get((name, second), {})
-        ]
-        every += pairs
+    for colour, series, mine in _coloured(entries, "series"):
+        pairs = []
+        for row in _grouped(mine, "row").values():
+            by_seed = {e["metric"]: dict(zip(e["seeds"], e["values"], strict=True)) for e in row}
+            x, y = by_seed.get(first, {}), by_seed.get(second, {})
+            pairs += [(x[seed], y[seed]) for seed in x if seed in y]
         if pairs:
-            colour = COLOURS[index % len(COLOURS)]
             across, up = zip(*pairs, strict=True)
             axis.scatter(across, up, s=12, alpha=0.5, color=colour, label=series)
+        every += pairs
     if len(every) >= 5:
         x, y = np.array(every).T
         edges = np.linspace(x.min(), x.max(), 6)
@@ -297,12 +285,14 @@ PANELS: dict[str, Callable[[Axes, list[Entry], Spec], None]] = {
 }
 
 
-def draw_planes(spec: Spec) -> Figure:
+def draw_planes(spec: Spec) -> Figure | None:
     """Draws nodes in the plane, a panel per set of kept nodes, which stand out.
 
     ``planes`` holds ``{"places": [n, 2], "labels": [n], "kept": {title: [n] of bool}}`` each.
     """
-    panels = [(title, plane) for plane in spec["planes"] for title in plane["kept"]]
+    panels = [(title, plane) for plane in spec.get("planes", ()) for title in plane["kept"]]
+    if not panels:
+        return None
     across = min(len(panels), WIDEST)
     figure, axes = _figure(across, math.ceil(len(panels) / across), 3.2, 3.2)
     for axis in axes[len(panels) :]:
@@ -357,9 +347,12 @@ MARKERS = "osD^v<>PXph*"
 REACH = 22.0
 
 
-def draw_frontier(points: Sequence[Point]) -> Figure:
+def draw_frontier(spec: Spec) -> Figure | None:
     """Draws PM against bytes kept and against seconds, a line of two panels per dataset."""
+    points = points_of(spec)
     datasets = list(dict.fromkeys(point.dataset for point in points))
+    if not datasets:
+        return None
     styles = _styles(points)
     figure, axes = _figure(2, len(datasets), 5, 2.9)
     for index, dataset in enumerate(datasets):
@@ -384,30 +377,18 @@ def _frontier(axis: Axes, points: Sequence[Point], cost: Cost, styles: Mapping[s
     floor = min((cost_of for p in shown if (cost_of := getattr(p, cost)) > 0), default=1.0) / 4
     for point in shown:
         value = getattr(point, cost)
-        axis.errorbar(
-            value or floor,
-            point.pm,
-            yerr=point.pm_std or 0.0,
-            label=point.label if value else f"{point.label} (keeps nothing)",
-            markeredgecolor="black" if cost in point.frontier else "none",
-            markersize=8,
-            elinewidth=0.8,
-            linestyle="none",
-            **styles[point.label],
-        )
+        name = point.label if value else f"{point.label} (keeps nothing)"
+        edge = "black" if cost in point.frontier else "none"
+        look = {**styles[point.label], "mec": edge, "ms": 8, "elinewidth": 0.8, "ls": "none"}
+        axis.errorbar(value or floor, point.pm, point.pm_std or 0.0, label=name, **look)
     front = sorted((p for p in shown if cost in p.frontier), key=lambda p: getattr(p, cost))
     path = [getattr(point, cost) or floor for point in front]
     axis.step(path, [p.pm for p in front], where="post", color="black", lw=0.8, zorder=0)
     if cost == "bytes" and (buffer := buffer_bytes(points[0].dataset)):
         axis.axvline(buffer, color="grey", ls=":", lw=1)
-        axis.annotate(
-            "the paper's buffer\nwith its features",
-            (buffer, 0.09),  # above the list of what lies below
-            xycoords=("data", "axes fraction"),
-            fontsize=7,
-            color="grey",
-            ha="right",
-        )
+        text, down = "the paper's buffer\nwith its features", axis.get_xaxis_transform()
+        # Above the list of what lies below.
+        axis.text(buffer, 0.09, text, fontsize=7, color="grey", ha="right", transform=down)
     for point in points:
         if point.reference:
             name = f"{point.label} (reads all old labels)"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evergraph.lab.paper.outcome import Outcome
-from evergraph.lab.tables import Sheet, number
+from evergraph.lab.tables import Sheet, interval, number, spread
 
 AS_PRINTED = "as printed"
 CSV_HEAD = (
@@ -30,7 +30,7 @@ def measured_sheet(outcome: Outcome) -> Sheet:
     for dataset, name in dict.fromkeys(place[:2] for place in found):
         mine = [found.get((dataset, name, metric["key"])) for metric in metrics]
         seeds = max((len(row["seeds"]) for row in mine if row), default=0)
-        shown = [_spread(row, m["digits"]) for row, m in zip(mine, metrics, strict=True)]
+        shown = [spread(row, m["digits"]) for row, m in zip(mine, metrics, strict=True)]
         rows.append([f"{dataset} · {name}", str(seeds), *shown])
     titles = [metric["title"] for metric in metrics]
     return Sheet(outcome["title"], ["dataset · row", "seeds", *titles], rows)
@@ -47,10 +47,10 @@ def claims_sheet(outcome: Outcome, printed: Outcome | None = None) -> Sheet:
             shown = [
                 f"{row['dataset']} · {row['row']}",
                 metrics[row["metric"]]["title"],
-                _claimed(claim, digits),
-                _spread(row, digits),
+                spread(claim, digits) if claim["mean"] is not None else "out of memory",
+                spread(row, digits),
                 str(len(row["seeds"])),
-                _interval(claim, digits),
+                _margin(claim, digits),
                 claim["verdict"],
             ]
             if printed is not None:
@@ -76,7 +76,7 @@ def statements_sheet(
             entry["text"],
             entry["dataset"],
             str(len(entry["seeds"])),
-            _interval(entry, 2),
+            _margin(entry),
             "–" if entry["p_holm"] is None else f"{entry['p_holm']:.2g}",
             verdict_of(entry),
         ]
@@ -166,41 +166,25 @@ def _latex_row(texts: Sequence[str]) -> str:
     return " & ".join(escaped) + r" \\"
 
 
-def _spread(row: Mapping[str, Any] | None, digits: int) -> str:
-    if row is None or row["mean"] is None:
-        return "–"
-    std = f" ± {number(row['std'], digits)}" if row["std"] is not None else ""
-    return number(row["mean"], digits) + std
-
-
 def _as_printed(row: Mapping[str, Any] | None, table: str, digits: int) -> str:
     """Formats a value of the printed settings, with its verdict against the same table."""
     if row is None or row["mean"] is None:
         return "–"
     words = [claim["verdict"] for claim in row["claims"] if claim["table"] == table]
-    return f"{_spread(row, digits)} {' '.join(words)}".strip()
+    return f"{spread(row, digits)} {' '.join(words)}".strip()
 
 
 def _judged(entry: Mapping[str, Any] | None) -> str:
     """Formats a statement's margin with its verdict, a dash where nothing was run."""
     if entry is None or not entry["seeds"]:
         return "–"
-    return f"{_interval(entry, 2)} {verdict_of(entry)}"
+    return f"{_margin(entry)} {verdict_of(entry)}"
 
 
-def _claimed(claim: Mapping[str, Any], digits: int) -> str:
-    return "out of memory" if claim["mean"] is None else _spread(claim, digits)
-
-
-def _interval(entry: Mapping[str, Any], digits: int) -> str:
+def _margin(entry: Mapping[str, Any], digits: int = 2) -> str:
     """Formats a difference with its interval, as far as there are any."""
-    if entry["difference"] is None:
-        return "–"
     text = number(entry["difference"], digits, sign=True)
-    if entry["low"] is None:
-        return text
-    low, high = (number(entry[key], digits, sign=True) for key in ("low", "high"))
-    return f"{text} [{low}, {high}]"
+    return text if entry["low"] is None else f"{text} {interval(entry, digits)}"
 
 
 def _warnings(outcome: Outcome) -> list[str]:

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -29,35 +30,6 @@ EXPLANATIONS = "explanations.yaml"
 #: The folder beside the document that holds what was measured, and a few pictures.
 RESULTS = "results"
 PICTURED = ("main", "embedding", "frontier")
-HEAD = """\
-Written by `evergraph reproduce --document`; do not edit. Every table and figure of the DSLR paper
-as an experiment: what it claims, what was measured. The values of all seeds are in `results/`;
-`evergraph reproduce all --published docs/results --output out` makes all tables and figures of
-them, as CSV, Markdown, LaTeX, PNG, SVG and PDF."""
-
-RULES = """\
-**Rules.** A *number* is judged by the 95 % interval of measured minus printed (Welch; ten seeds and
-the printed deviation on the paper's side, our deviation where it prints none): *inconclusive* when
-the interval is wider than 4 points, *reproduced* when it holds 0, else *better* or *worse*, or
-*higher* and *lower* for what has no good side. A point is 1 % of accuracy, 0.01 of a ratio, 1 % of
-the printed value for counts and seconds. A *statement* is measured seed by seed as a margin that is
-positive where it is true; it *holds* when the 95 % interval of the mean margin lies above 0 and
-*does not hold* otherwise: *opposite* when it lies below 0, else *not shown*. p-values are
-Student's, two-sided, adjusted by Holm over all statements of an experiment. *Not tested*: fewer
-than two seeds."""
-
-AS_PRINTED = """\
-**As printed.** This column stands for a second reproduction of the same experiments and seeds with
-the settings that the paper prints in its Table 10 (`--as-printed`): no dropout, no label smoothing,
-no class weights, new rows of the head as in the authors' code, other methods with their own papers'
-settings. What holds there and not with our settings is an effect of the settings; what holds in
-neither is not."""
-
-AGAIN = """\
-**Other seeds.** This column stands for a reproduction with seeds that nothing was judged by before
-(`--first-seed`), for experiments where ten seeds left a statement undecided. A small effect is
-shown there or bounded by the interval; a verdict that is the same in both is no accident of the
-seeds."""
 
 
 @dataclass(frozen=True)
@@ -89,24 +61,23 @@ def write_experiment(outcome: Outcome, folder: Path) -> None:
 
 def read_outcomes(output: Path) -> dict[str, Outcome]:
     """Reads every outcome below a folder, rounded as it will be published, in the usual order."""
-    paths = {name: output / name / f"{name}.json" for name in EXPERIMENTS}
-    found = {name: read_json(path) for name, path in paths.items() if path.exists()}
+    found = _read(output, "{0}/{0}.json")
     return {name: judged(measured(outcome)) for name, outcome in found.items()}
 
 
 def read_published(folder: Path) -> Published | None:
     """Reads what :func:`publish` wrote and judges it by the rules in force; None if not there."""
-    paths = {name: folder / f"{name}.json" for name in EXPERIMENTS}
-    found = {name: read_json(path) for name, path in paths.items() if path.exists()}
-    if not found:
-        return None
-    kinds = ("ours", "as_printed", "again")
-    return Published(
-        **{
-            kind: {name: judged(one[kind]) for name, one in found.items() if kind in one}
-            for kind in kinds
-        }
-    )
+    found = _read(folder, "{0}.json")
+    kinds: dict[str, dict[str, Outcome]] = {"ours": {}, "as_printed": {}, "again": {}}
+    for name, content in found.items():
+        for kind, outcome in content.items():
+            kinds[kind][name] = judged(outcome)
+    return Published(**kinds) if found else None
+
+
+def _read(folder: Path, place: str) -> dict[str, Any]:
+    paths = {name: folder / place.format(name) for name in EXPERIMENTS}
+    return {name: read_json(path) for name, path in paths.items() if path.exists()}
 
 
 def publish(
@@ -129,9 +100,7 @@ def publish(
     text = document(found, read_explanations(results))
     make_folder(results)
     for name, outcome in found.ours.items():
-        kinds = {"ours": outcome, "as_printed": found.as_printed.get(name)}
-        kinds["again"] = found.again.get(name)
-        content = {kind: measured(one) for kind, one in kinds.items() if one is not None}
+        content = {kind: measured(all_[name]) for kind, all_ in vars(found).items() if name in all_}
         compact = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
         write_atomic(results / f"{name}.json", compact.encode() + b"\n")
         if name in PICTURED:
@@ -154,13 +123,17 @@ def read_printed(folder: Path) -> Mapping[str, Outcome]:
 def read_again(folder: Path, ours: Mapping[str, Outcome]) -> Mapping[str, Outcome]:
     """Reads what was measured with our settings and seeds that no statement of ours has."""
     found = {name: one for name, one in read_outcomes(folder).items() if one["statements"]}
+    common = {
+        name: _seeds(outcome) & _seeds(ours[name])
+        for name, outcome in found.items()
+        if name in ours
+    }
+    repeated = next((name for name, seeds in common.items() if seeds), None)
     wrong = None if found else "no outcome"
     if any(outcome["as_printed"] or outcome["quick"] for outcome in found.values()):
         wrong = "other settings"
-    for name, outcome in found.items():
-        common = _seeds(outcome) & _seeds(ours.get(name, {"statements": ()}))
-        if wrong is None and common:
-            wrong = f"seed {min(common)} of '{name}' as well"
+    elif repeated is not None:
+        wrong = f"seed {min(common[repeated])} of '{repeated}' as well"
     if wrong is not None:
         raise InputError(
             "Expected '--again' to be a folder of outcomes with our settings and other seeds (got "
@@ -182,12 +155,14 @@ def document(found: Published, explanations: Mapping[str, Any]) -> str:
     """
     quick = any(outcome["quick"] for outcome in found.ours.values())
     warning = "\n**Quick mode: few epochs and seeds; nothing here is a result.**\n" if quick else ""
+    prose = resources.files("evergraph.lab.report").joinpath("reproduction.md").read_text("utf-8")
+    head, rules, as_printed, again = prose.strip().split("\n\n")
     parts = [
         "# Reproduction",
-        f"{HEAD}\n{warning}",
-        RULES,
-        *([AS_PRINTED] if found.as_printed else []),
-        *([AGAIN] if found.again else []),
+        f"{head}\n{warning}",
+        rules,
+        *([as_printed] if found.as_printed else []),
+        *([again] if found.again else []),
         overview(found.ours.values(), linked=True, again=found.again).markdown(),
         contradictions().markdown(),
         *(_section(name, found, explanations) for name in found.ours),

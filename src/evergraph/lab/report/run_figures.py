@@ -12,7 +12,7 @@ from evergraph.files import make_folder
 from evergraph.lab.jobs import slug
 from evergraph.lab.paper.experiment import Figure
 from evergraph.lab.report.figures import FORMATS, check_matplotlib, write_figure
-from evergraph.lab.summary import estimate
+from evergraph.lab.summary import mean_std, paired_interval
 
 #: Variants whose embedding is drawn.
 MAX_EMBEDDINGS = 6
@@ -56,26 +56,38 @@ def write_figures(data: dict[str, Any], folder: Path, formats: Sequence[str]) ->
 
 def _figures(dataset: dict[str, Any], groups: Groups) -> Iterator[tuple[str, Figure, Any]]:
     """Lists what there is to draw of a dataset: name, kind and content."""
-    scores = {"pm": "PM [%]", "fm": "FM [%]"}
-    rows = [
-        _row(g["name"], key, g["estimates"][key], g["claims"]) for g in groups for key in scores
-    ]
+    scores, tasks = {"pm": "PM [%]", "fm": "FM [%]"}, len(dataset["tasks"])
+    matrices = {group["name"]: group["matrices"]["task"] for group in groups}
+    rows = [_row(g["name"], key, g[key], claims=g["claims"]) for g in groups for key in scores]
     yield "ablation", Figure("points", tuple(scores)), _content(scores, rows)
-    tasks = len(dataset["tasks"])
     rows = [
-        _row(name, "accuracy", estimate([m[i][j] for m in matrices]), x=j + 1, y=i + 1)
-        for name, matrices in _matrices(groups)
+        _row(name, "accuracy", [matrix[i][j] for matrix in found], x=j + 1, y=i + 1)
+        for name, found in matrices.items()
         for i in range(tasks)
         for j in range(i + 1)
     ]
     figure = Figure("heatmap", ("accuracy",), "on task", "after task", split=True)
-    titles = {"accuracy": "accuracy [%]"}
-    yield "matrices", figure, {**_content(titles, rows), "range": (0, 100), "origin": "upper"}
-    if tasks > 1:
-        yield "time", *_over_time(groups, tasks)
+    content = _content({"accuracy": "accuracy [%]"}, rows)
+    yield "matrices", figure, {**content, "range": (0, 100), "origin": "upper"}
+    if tasks > 1:  # the accuracy on every task but the last, and their mean, as others are learned
+        titles = {"mean": "mean of tasks seen [%]"}
+        titles |= {f"task {j + 1}": f"task {j + 1} [%]" for j in range(tasks - 1)}
+        rows = [
+            row
+            for name, found in matrices.items()
+            for i in range(tasks)
+            for row in (
+                _row(name, "mean", [sum(matrix[i]) / (i + 1) for matrix in found], x=i + 1),
+                *(
+                    _row(name, f"task {j + 1}", [matrix[i][j] for matrix in found], x=i + 1)
+                    for j in range(min(i + 1, tasks - 1))
+                ),
+            )
+        ]
+        yield "time", Figure("lines", tuple(titles), "after task"), _content(titles, rows)
     by_name = {group["name"]: group for group in groups}
     rows = [
-        _row(series["name"], key, by_name[name]["estimates"][key], x=size)
+        _row(series["name"], key, by_name[name][key], x=size)
         for series in dataset["sizes"]
         for size, name in series["sizes"]
         for key in scores
@@ -93,34 +105,14 @@ def _figures(dataset: dict[str, Any], groups: Groups) -> Iterator[tuple[str, Fig
     yield "embedding", Figure("embedding", ()), {"planes": planes[:MAX_EMBEDDINGS]}
     nodes = [node for group in groups for node in group.get("edited", {}).get("nodes", ())]
     yield "edges", Figure("edges", ()), {"nodes": nodes}
-    stages = sorted({stage for group in groups for stage in group["stages"]})
+    stages = [*sorted({stage for group in groups for stage in group["stages"]}), "total"]
     rows = [
-        _row(group["name"], stage, estimate([seconds]))
+        _row(group["name"], stage, [seconds])
         for group in groups
         for stage, seconds in {**group["stages"], "total": sum(group["stages"].values())}.items()
     ]
-    stages = [*stages, "total"]
     figure = Figure("groups", tuple(stages), y="seconds per run")
     yield "stages", figure, _content({stage: stage for stage in stages}, rows)
-
-
-def _over_time(groups: Groups, tasks: int) -> tuple[Figure, Any]:
-    """Lists the accuracy on every task, and their mean, while others are learned."""
-    titles = {"mean": "mean of tasks seen [%]"}
-    titles |= {f"task {task + 1}": f"task {task + 1} [%]" for task in range(tasks - 1)}
-    rows = []
-    for name, matrices in _matrices(groups):
-        for i in range(tasks):
-            found = {"mean": [sum(m[i]) / (i + 1) for m in matrices]}
-            found |= {
-                f"task {j + 1}": [m[i][j] for m in matrices] for j in range(min(i + 1, tasks - 1))
-            }
-            rows += [_row(name, key, estimate(values), x=i + 1) for key, values in found.items()]
-    return Figure("lines", tuple(titles), "after task"), _content(titles, rows)
-
-
-def _matrices(groups: Groups) -> list[tuple[str, Any]]:
-    return [(group["name"], group["matrices"]["task"]) for group in groups]
 
 
 def _content(titles: dict[str, str], rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -130,22 +122,23 @@ def _content(titles: dict[str, str], rows: list[dict[str, Any]]) -> dict[str, An
 def _row(
     name: str,
     metric: str,
-    found: dict[str, Any],
-    claims: dict[str, Any] | None = None,
+    values: Sequence[float | None],
     *,
+    claims: dict[str, Any] | None = None,
     x: float | None = None,
     y: float | None = None,
 ) -> dict[str, Any]:
     """Describes one value as an outcome does; its spread is half of the 95 % interval."""
-    known = found["mean"] is not None
+    known = [value for value in values if value is not None]
+    low, high = paired_interval(known)
     return {
         "row": name,
         "series": name,
         "x": x,
         "y": y,
         "metric": metric,
-        "seeds": list(range(found["n"])) if known else [],
-        "mean": found["mean"],
-        "std": found["mean"] - found["low"] if known and found["low"] is not None else 0.0,
+        "seeds": list(range(len(known))),
+        "mean": mean_std(known)["mean"],
+        "std": (high - low) / 2 if low is not None and high is not None else 0.0,
         "claims": [claims[metric]] if claims and metric in claims else [],
     }
