@@ -10,7 +10,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
-from evergraph.config import RunConfig
+from evergraph.config import RunConfig, load_mapping
 from evergraph.errors import InputError
 from evergraph.files import (
     checksum,
@@ -88,7 +88,7 @@ class RunFolder:
                 f"Expected '{self.path}' to hold a run (got no readable config.yaml); "
                 "check the path."
             ) from None
-        return RunConfig.from_yaml(text, str(path))
+        return RunConfig.from_values(load_mapping(text, str(path)))
 
 
 def finished_runs(folder: Path) -> list[Path]:
@@ -98,17 +98,6 @@ def finished_runs(folder: Path) -> list[Path]:
     """
     found = sorted(folder.glob("**/results.json"))
     return [path.parent for path in found if not path.parent.name.startswith(".")]
-
-
-def runs_to_merge(source: Path) -> list[Path]:
-    """Lists the finished runs of a folder to merge, refusing one without any."""
-    found = finished_runs(source)
-    if not found:
-        raise InputError(
-            f"Expected '--merge' to name a folder with finished runs (got '{source}'); "
-            "check the path."
-        )
-    return found
 
 
 class _Scores(BaseModel):

@@ -24,10 +24,7 @@ from evergraph.lab.diagnostics import Diagnostics
 from evergraph.lab.folder import (
     RunFolder,
     check_restored,
-    finished_runs,
     load_checkpoint,
-    read_results,
-    runs_to_merge,
     save_checkpoint,
 )
 from evergraph.methods import Method
@@ -36,8 +33,6 @@ from evergraph.nn.device import pick_device
 from evergraph.stream import Graph, TaskStream
 from evergraph.stream.datasets import load_graph
 from evergraph.train import Learner, train
-
-__all__ = ["RunFolder", "execute", "finished_runs", "read_results", "runs_to_merge"]
 
 OnEvent = Callable[[Event], None]
 

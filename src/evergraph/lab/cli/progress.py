@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Self
@@ -23,6 +24,7 @@ from rich.text import Text
 from evergraph.events import Epoch, Event, TaskDone, TaskStarted
 from evergraph.lab.engines import Message
 from evergraph.lab.jobs import Job
+from evergraph.lab.tables import Sheet
 
 #: Least seconds between two updates of the loss, whose reading waits for the device.
 UPDATE_INTERVAL = 0.1
@@ -33,6 +35,18 @@ def make_console(*, stderr: bool = False) -> Console:
     """Returns a console that fits its terminal, or is wide enough for any table in a pipe."""
     console = Console(stderr=stderr)
     return console if console.is_terminal else Console(stderr=stderr, width=PIPE_WIDTH)
+
+
+def show(content: Any, sheets: Iterable[Sheet], as_json: bool, line: str = "") -> None:
+    """Prints the answer of a command: as JSON, or as tables with a line below."""
+    if as_json:
+        print(json.dumps(content, indent=2))
+        return
+    console = make_console()
+    for sheet in sheets:
+        console.print(sheet.rich())
+    if line:
+        console.print(line, markup=False)
 
 
 class TimeLeft(ProgressColumn):

@@ -66,15 +66,10 @@ def reproduce(
         int | None, typer.Option(help="How many seeds. [10, or 2 with --quick]")
     ] = None,
     first_seed: Annotated[int, typer.Option(help="Where the seeds begin.")] = 0,
-    jobs: options.JobsOption = None,
+    *,
+    resources: options.ResourceOptions,
     merge: options.MergeOption = None,
     sets: options.SetOption = None,
-    device: options.DeviceOption = "auto",
-    data_root: options.DataRootOption = None,
-    engine: options.EngineOption = "local",
-    address: options.AddressOption = None,
-    gpus: options.GpusOption = 0.0,
-    track: options.TrackOption = None,
     as_printed: Annotated[
         bool,
         typer.Option("--as-printed", help="The paper's settings to the letter instead of ours."),
@@ -132,7 +127,6 @@ def reproduce(
         check_matplotlib()
         _write(_published(published, [one.id for one in chosen]), output, as_json)
     elif chosen:
-        resources = Resources(jobs, device, data_root, engine, address, gpus, track)
         shared = parse_settings(sets or [])
         check_shared(shared, list(METHODS))
         request = Request(
@@ -140,7 +134,7 @@ def reproduce(
             datasets=tuple(dataset) if dataset else None,
             seeds=seeds,
             shared=shared,
-            data_root=data_root,
+            data_root=resources.data_root,
             as_printed=as_printed,
             first_seed=first_seed,
             times=times,
@@ -173,7 +167,7 @@ def _tell_plan(parts: Sequence[Part], cache: RunCache) -> None:
 
 def _run(
     parts: Sequence[Part], output: Path, merge: Sequence[Path], resources: Resources
-) -> list[str]:
+) -> dict[str, str]:
     """Runs what is neither here nor in the folders to merge."""
     wanted = needed_runs(parts)
     cache = RunCache(output)
@@ -181,7 +175,7 @@ def _run(
     merge_runs(output, merge, missing)
     jobs = make_jobs(missing, output)
     jobs = [job for job in jobs if not (job.path / "results.json").exists()]
-    return run_jobs(jobs, resources) if jobs else []
+    return run_jobs(jobs, resources) if jobs else {}
 
 
 def _conclude(parts: Sequence[Part], cache: RunCache, request: Request) -> list[Outcome]:

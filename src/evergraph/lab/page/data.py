@@ -20,10 +20,10 @@ from evergraph.lab.paper.metrics import (
     ISOLATED,
     LOW_DEGREE,
 )
-from evergraph.lab.paper.numbers import claims
 from evergraph.lab.paper.projection import project
 from evergraph.lab.report.collect import Collection, Dataset, Group, Run
 from evergraph.lab.summary import difference_to_claim, estimate, quantile
+from evergraph.lab.tables import claims
 
 METRIC_KEYS = ("pm", "fm", "current")
 #: Numbers about the buffer and the nodes around it, averaged over seeds: metric and view.

@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evergraph.lab.paper.numbers import PAPER_SEEDS
 from evergraph.lab.summary import paired_interval, welch_half_width
+from evergraph.lab.tables import PAPER_SEEDS
 
 #: Widest interval that still says something, in points.
 WIDEST = 4.0
