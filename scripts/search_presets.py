@@ -17,8 +17,7 @@ from pathlib import Path
 import torch
 
 from evergraph.config import Variant, resolve
-from evergraph.lab.folder import RunFolder
-from evergraph.lab.jobs import make_jobs
+from evergraph.lab.folder import RunFolder, make_jobs
 from evergraph.lab.runs import execute
 from evergraph.rng import make_generator
 from evergraph.stream import Graph

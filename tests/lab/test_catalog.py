@@ -16,9 +16,8 @@ import pytest
 import yaml
 
 from evergraph.config import RunConfig
-from evergraph.lab.folder import RunFolder
+from evergraph.lab.folder import RunFolder, make_jobs
 from evergraph.lab.grid import RunCache, merge_runs
-from evergraph.lab.jobs import make_jobs
 from evergraph.lab.paper.experiment import Experiment, Facts
 from evergraph.lab.paper.experiments import EXPERIMENTS, find_experiments
 from evergraph.lab.paper.reproduce import Request, find_facts, measure, needed_runs, plan

@@ -21,9 +21,8 @@ from evergraph.errors import InputError
 from evergraph.events import Epoch, TaskDone, TaskStarted
 from evergraph.lab import cli
 from evergraph.lab.engines import ProgressText, Resources
-from evergraph.lab.folder import RunFolder, finished_runs
+from evergraph.lab.folder import Job, RunFolder, dataset_slug, finished_runs, make_jobs, slug
 from evergraph.lab.grid import RunCache, merge_runs, run_grid
-from evergraph.lab.jobs import Job, dataset_slug, make_jobs, slug
 from evergraph.lab.runs import execute
 from evergraph.lab.summary import collect_results, summarise_grid
 from evergraph.lab.trials import settings_text

@@ -22,8 +22,8 @@ import pytest
 from evergraph.config import Variant, resolve
 from evergraph.errors import InputError
 from evergraph.lab.engines import Resources
+from evergraph.lab.folder import Job, make_jobs
 from evergraph.lab.grid import run_grid
-from evergraph.lab.jobs import Job, make_jobs
 from support import Command
 
 TIMEOUT = 90

@@ -14,8 +14,8 @@ from evergraph.errors import InputError
 from evergraph.events import Event
 from evergraph.files import make_folder, write_atomic, write_json
 from evergraph.lab.engines import Resources
+from evergraph.lab.folder import make_jobs
 from evergraph.lab.grid import grid_configs, run_grid
-from evergraph.lab.jobs import make_jobs
 from evergraph.lab.runs import execute
 from evergraph.lab.summary import collect_results, compare_pairs, summarise_grid
 from evergraph.lab.tables import Sheet, as_markdown, comparison_sheet, grid_sheet

@@ -28,7 +28,7 @@ import torch
 
 from evergraph.errors import InputError, unknown_name
 from evergraph.events import Epoch, Event, TaskDone
-from evergraph.lab.jobs import Job
+from evergraph.lab.folder import Job
 from evergraph.lab.runs import execute
 from evergraph.lab.trackers import check_tracker, tracked
 from evergraph.nn.device import pick_device
@@ -216,7 +216,8 @@ def _reason(job: Job, error: BaseException) -> str:
             f"Expected the worker of '{job.name}' to finish (it was killed, perhaps for "
             "memory); run the same command again to continue, with fewer --jobs."
         ) from None
-    if "ray" in sys.modules and isinstance(error, sys.modules["ray"].exceptions.RayError):
+    ray = sys.modules.get("ray")  # which wraps what a job raised
+    if ray is not None and isinstance(error, ray.exceptions.RayError):
         if not hasattr(error, "cause"):
             return f"its worker was lost {RETRIES + 1} times, perhaps for memory"
         error = error.cause

@@ -11,8 +11,8 @@ from evergraph.config import RunConfig, Variant, check_shared, resolve
 from evergraph.errors import InputError
 from evergraph.files import read_json, replacing, write_atomic, write_json
 from evergraph.lab.engines import OnDone, OnMessage, Resources, run_locally, run_on_ray
-from evergraph.lab.folder import RunFolder, finished_runs
-from evergraph.lab.jobs import Job, make_jobs
+from evergraph.lab.folder import Job, RunFolder, finished_runs, make_jobs
+from evergraph.lab.runs import identify
 from evergraph.methods import METHODS
 
 #: What is told of a job that did not have to run.
@@ -107,21 +107,9 @@ def merge_runs(
         with replacing(job.path) as beside:
             shutil.copytree(folder, beside)
             results = read_json(beside / "results.json")
-            write_json(beside / "results.json", {**results, **_described(job.config)})
+            write_json(beside / "results.json", {**results, **identify(job.config)})
             write_atomic(beside / "config.yaml", job.config.to_yaml().encode())
     return len(copies)
-
-
-def _described(config: RunConfig) -> dict[str, Any]:
-    """Returns what results say of a configuration; releases may name or hash it otherwise."""
-    return {
-        "label": config.label,
-        "overrides": config.overrides,
-        "protocol_hash": config.protocol.hash,
-        "config_hash": config.hash,
-        "variant_hash": config.variant_hash,
-        "settings": config.settings,
-    }
 
 
 class RunCache:

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from inspect import Parameter, Signature, signature
@@ -132,21 +132,16 @@ def load(name: str) -> ModuleType:
 
     Loading the machine code of a library takes long and would not be interrupted.
     """
-    failures: list[BaseException] = []
 
     def work() -> None:
-        try:
+        with suppress(BaseException):  # it fails again below
             import_module(name)
-        except BaseException as error:
-            failures.append(error)
 
     thread = threading.Thread(target=work, name=LOADING, daemon=True)
     thread.start()
     while thread.is_alive():
         thread.join(0.1)  # without a limit no signal would end it on Windows
-    if failures:
-        raise failures[0]
-    return sys.modules[name]
+    return import_module(name)
 
 
 def continuation() -> str:

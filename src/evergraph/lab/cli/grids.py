@@ -14,8 +14,8 @@ from evergraph.lab.cli import options
 from evergraph.lab.cli.progress import GridProgress, make_console, show
 from evergraph.lab.cli.runs import SettingOptions
 from evergraph.lab.engines import Resources
+from evergraph.lab.folder import Job, check_output, make_jobs
 from evergraph.lab.grid import grid_configs, merge_runs, run_grid
-from evergraph.lab.jobs import Job, make_jobs
 
 
 def compare(
@@ -32,7 +32,7 @@ def compare(
     as_json: options.JsonOption = False,
 ) -> None:
     """Compare methods over seeds; finished runs are never run again."""
-    check_counts(seeds=seeds)
+    check_at_least(1, seeds=seeds)
     check_output(output)
     configs = grid_configs(dataset or ["cora"], method or ["dslr"], seeds, settings.shared())
     jobs = make_jobs(configs, output)
@@ -60,16 +60,9 @@ def check_finished(failed: Mapping[str, str]) -> None:
         )
 
 
-def check_output(output: Path) -> None:
-    """Refuses an output that is not a folder."""
-    if output.exists() and not output.is_dir():
-        raise InputError(
-            f"Expected '--output' to be a folder (got the file '{output}'); choose another."
-        )
-
-
-def check_counts(**counts: int | None) -> None:
-    """Refuses an option below 1 that counts something."""
+def check_at_least(least: int, **counts: int | None) -> None:
+    """Refuses an option below what it must be at least."""
     for name, count in counts.items():
-        if count is not None and count < 1:
-            raise InputError(f"Expected '--{name}' of at least 1 (got {count}); raise it.")
+        if count is not None and count < least:
+            option = f"--{name.replace('_', '-')}"
+            raise InputError(f"Expected '{option}' of at least {least} (got {count}); raise it.")

@@ -12,11 +12,11 @@ import typer
 from evergraph.config import check_shared, parse_settings
 from evergraph.errors import InputError
 from evergraph.lab.cli import options
-from evergraph.lab.cli.grids import check_counts, check_finished, check_output, run_jobs
+from evergraph.lab.cli.grids import check_at_least, check_finished, run_jobs
 from evergraph.lab.cli.progress import make_console
 from evergraph.lab.engines import Resources
+from evergraph.lab.folder import check_output, make_jobs
 from evergraph.lab.grid import RunCache, merge_runs
-from evergraph.lab.jobs import make_jobs
 from evergraph.lab.paper.experiments import EXPERIMENTS, find_experiments
 from evergraph.lab.paper.outcome import Outcome, make_outcome
 from evergraph.lab.paper.projection import first_task_plane
@@ -102,15 +102,14 @@ def reproduce(
     as_json: options.JsonOption = False,
 ) -> None:
     """Reproduce a table or figure of the paper; runs are shared between experiments."""
-    check_counts(seeds=seeds)
+    check_at_least(1, seeds=seeds)
+    check_at_least(0, first_seed=first_seed)
     check_output(output)
     if experiment is None and document_to is None:
         raise InputError(
             "Expected an experiment or '--document' (got neither); name one that 'evergraph "
             "experiments' lists, or all."
         )
-    if first_seed < 0:
-        raise InputError(f"Expected '--first-seed' of at least 0 (got {first_seed}); raise it.")
     for option, folder in (("--beside", beside), ("--again", again)):
         if folder is not None and document_to is None:
             raise InputError(

@@ -26,8 +26,7 @@ from evergraph.errors import InputError
 from evergraph.files import read_regular, write_atomic
 from evergraph.lab.cli import options
 from evergraph.lab.cli.progress import RunProgress, make_console, show
-from evergraph.lab.folder import RunFolder
-from evergraph.lab.jobs import dataset_slug, slug
+from evergraph.lab.folder import RunFolder, dataset_slug, slug
 from evergraph.lab.runs import execute
 from evergraph.lab.tables import Sheet, accuracy_matrix, as_markdown, run_scores
 from evergraph.lab.trackers import check_tracker, tracked
@@ -103,7 +102,8 @@ def run(
     as_json: options.JsonOption = False,
 ) -> None:
     """Run one method on one dataset with one seed."""
-    check_tracker(track)
+    if track is not None:
+        check_tracker(track)
     presets: Presets = "printed" if as_printed else "tuned"
     described, origins = describe(dataset, method, seed, settings, presets)
     if explain:
@@ -163,7 +163,7 @@ def carry_out(
     """Executes a configuration and prints what came of it."""
     progress = RunProgress(make_console(stderr=True))
     with progress.running():
-        follow = tracked(track, config, folder, progress)
+        follow = progress if track is None else tracked(track, config, folder, progress)
         results = execute(config, folder, device=device, data_root=data_root, on_event=follow)
     scores, matrix = run_scores(results), accuracy_matrix(results)
     write_atomic(folder / "report.md", as_markdown([scores, matrix]).encode())

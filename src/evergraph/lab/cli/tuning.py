@@ -11,14 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from evergraph.config import RunConfig, Variant, check_shared, parse_settings
-from evergraph.errors import InputError
 from evergraph.files import read_json
 from evergraph.lab.cli import options
-from evergraph.lab.cli.grids import check_counts, check_finished, check_output
+from evergraph.lab.cli.grids import check_at_least, check_finished
 from evergraph.lab.cli.progress import GridProgress, make_console, show
 from evergraph.lab.engines import Resources
+from evergraph.lab.folder import Job, check_output, make_jobs
 from evergraph.lab.grid import parse_methods, run_grid
-from evergraph.lab.jobs import Job, make_jobs
 from evergraph.lab.tables import METRICS, Sheet, number
 from evergraph.lab.trials import (
     TrialRow,
@@ -50,9 +49,8 @@ def tune(
 ) -> None:
     """Search methods' declared grids on validation nodes; a killed search continues."""
     check_output(output)
-    check_counts(trials=trials, seeds=seeds)
-    if finalists < 0:
-        raise InputError(f"Expected '--finalists' of at least 0 (got {finalists}); raise it.")
+    check_at_least(1, trials=trials, seeds=seeds)
+    check_at_least(0, finalists=finalists)
     shared = parse_settings(sets or [])
     variants = parse_methods(method or ["dslr"])
     check_shared(shared, [variant.name for variant in variants])
