@@ -198,12 +198,14 @@ class ConfigTarget(Target):
         return TOKENS["config"]
 
     def read(self, path: Path) -> object:
-        from evergraph.lab.cli.runs import complete_config, shared_settings  # noqa: PLC0415
+        from evergraph.config import RunConfig  # noqa: PLC0415
+        from evergraph.lab.cli.runs import SettingOptions  # noqa: PLC0415
 
-        complete = complete_config(path)
-        if complete is not None:
+        settings = SettingOptions(config=path)
+        if "schema_version" in settings.file():
+            complete = RunConfig.from_values(settings.file())
             return complete.hash, complete.to_yaml()
-        return shared_settings(None, path)
+        return settings.shared()
 
 
 class NpzTarget(Target):
@@ -355,11 +357,13 @@ class CheckpointTarget(StateTarget):
         return path
 
     def read(self, path: Path) -> object:
-        from evergraph.lab.cli.runs import report_text  # noqa: PLC0415
-        from evergraph.lab.runs import RunFolder, execute  # noqa: PLC0415
+        from evergraph.lab.folder import RunFolder  # noqa: PLC0415
+        from evergraph.lab.runs import execute  # noqa: PLC0415
+        from evergraph.lab.tables import accuracy_matrix, run_scores  # noqa: PLC0415
 
         results = execute(RunFolder(path).config(), path, device="cpu")
-        return report_text(results), json.dumps(results)
+        shown = run_scores(results).markdown(), accuracy_matrix(results).markdown()
+        return shown, json.dumps(results)
 
 
 TARGETS: dict[str, type[Target]] = {

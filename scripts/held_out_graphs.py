@@ -14,6 +14,8 @@ import argparse
 from pathlib import Path
 
 from evergraph.lab.cli.grids import compare
+from evergraph.lab.cli.options import ResourceOptions
+from evergraph.lab.cli.runs import SettingOptions
 
 FAMILIES = {
     "first": "nodes=2000,classes=6,mean_degree=8,feature_dim=64,feature_signal=2,seed=1",
@@ -39,9 +41,9 @@ def main() -> None:
         dataset=[f"synthetic:{FAMILIES[arguments.graphs]},homophily={h}" for h in HOMOPHILY],
         method=METHODS,
         seeds=arguments.seeds,
-        jobs=arguments.jobs,
         merge=arguments.merge,
-        device=arguments.device,
+        settings=SettingOptions(),
+        resources=ResourceOptions(jobs=arguments.jobs, device=arguments.device),
     )
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 
 from evergraph.config import Variant, resolve
-from evergraph.lab.jobs import make_jobs
-from evergraph.lab.runs import RunFolder, execute
+from evergraph.lab.folder import RunFolder, make_jobs
+from evergraph.lab.runs import execute
 from evergraph.rng import make_generator
 from evergraph.stream import Graph
 from evergraph.stream.datasets import load_graph

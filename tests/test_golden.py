@@ -11,7 +11,7 @@ import evergraph
 import golden
 from evergraph.config import Variant, resolve, settable_keys
 from evergraph.events import Epoch
-from evergraph.lab.runs import RunFolder
+from evergraph.lab.folder import RunFolder
 
 RECORDED = Path(__file__).parent / "data" / "v0.1.0"
 TRAJECTORIES = json.loads((RECORDED / "trajectories.json").read_text())

@@ -87,6 +87,9 @@ def test_compare_returns_the_summary(tmp_path: Path):
     assert [entry["label"] for entry in summary] == ["finetune", "mf"]
     assert [entry["seeds"] for entry in summary] == [[0, 1], [0, 1]]
     assert json.loads((tmp_path / "summary.json").read_text()) == summary
+    (difference,) = json.loads((tmp_path / "comparisons.json").read_text())  # as the command does
+    assert (difference["reference"], difference["other"]) == ("finetune", "mf")
+    assert "finetune − mf" in (tmp_path / "summary.md").read_text()
     pm = [evergraph.run(SMALL, "finetune", seed=s, settings=QUICK)["pm"] for s in (0, 1)]
     assert summary[0]["pm"]["mean"] == pytest.approx(np.mean(pm))
     with pytest.raises(evergraph.InputError, match="missing"):
@@ -106,3 +109,10 @@ def test_training_counts_denormals_as_zero():
     assert seen
     assert not any(seen)
     assert bool((tiny * 1.0).any())  # and afterwards as before
+
+    def fail(event: object) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        evergraph.run(SMALL, "finetune", settings=QUICK, device="cpu", on_event=fail)
+    assert bool((tiny * 1.0).any()), caught  # also while the failure is looked at

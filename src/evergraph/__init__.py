@@ -21,27 +21,19 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-#: Every public name and the module that it comes from; a module stands for itself.
-_PLACES = {
-    "ContinualNodeClassifier": "evergraph.estimator",
-    "run": "evergraph.lab.api",
-    "compare": "evergraph.lab.api",
-    "load_graph": "evergraph.stream.datasets",
-    "Graph": "evergraph.stream",
-    "Protocol": "evergraph.stream",
-    "TaskStream": "evergraph.stream",
-    "GraphView": "evergraph.stream",
-    "Method": "evergraph.methods",
-    "MethodConfig": "evergraph.methods",
-    "TaskContext": "evergraph.methods",
-    "METHODS": "evergraph.methods",
-    "SELECTORS": "evergraph.memory",
-    "find_leaks": "evergraph.testing",
-    "InputError": "evergraph.errors",
-    "datasets": "evergraph.stream.datasets",
-    "methods": "evergraph.methods",
-    "metrics": "evergraph.metrics",
+#: The modules that public names come from; a module stands for itself.
+_MODULES = {
+    "evergraph.errors": ["InputError"],
+    "evergraph.estimator": ["ContinualNodeClassifier"],
+    "evergraph.lab.api": ["compare", "run"],
+    "evergraph.memory": ["SELECTORS"],
+    "evergraph.methods": ["METHODS", "Method", "MethodConfig", "TaskContext", "methods"],
+    "evergraph.metrics": ["metrics"],
+    "evergraph.stream": ["Graph", "GraphView", "Protocol", "TaskStream"],
+    "evergraph.stream.datasets": ["datasets", "load_graph"],
+    "evergraph.testing": ["find_leaks"],
 }
+_PLACES = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [
     "METHODS",
     "SELECTORS",

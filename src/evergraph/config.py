@@ -93,17 +93,18 @@ class RunConfig(Config):
         return cls(parse(cls.Config, self.settings))
 
     def to_yaml(self) -> str:
-        """Writes the configuration as YAML that :meth:`from_yaml` reads back."""
+        """Writes the configuration as YAML whose values :meth:`from_values` takes."""
         return dump_yaml(self.model_dump(mode="json"))
 
     @classmethod
-    def from_yaml(cls, text: str, source: str) -> RunConfig:
-        """Reads what :meth:`to_yaml` wrote."""
-        values = load_mapping(text, source)
-        for name, section in SECTIONS.items():  # so that a wrong key is named by its section
-            if isinstance(values.get(name), dict):
-                values[name] = parse(section, values[name], prefix=f"{name}.")
-        config = parse(cls, values)
+    def from_values(cls, values: Mapping[str, Any]) -> RunConfig:
+        """Takes the values that :meth:`to_yaml` wrote."""
+        sections = {  # so that a wrong key is named by its section
+            name: parse(section, values[name], prefix=f"{name}.")
+            for name, section in SECTIONS.items()
+            if isinstance(values.get(name), dict)
+        }
+        config = parse(cls, {**values, **sections})
         settings = parse(_method_class(config.method).Config, config.settings)
         kept = settings.model_dump(mode="json", exclude_unset=True)  # under today's names
         return config.model_copy(update={"settings": kept})
@@ -241,16 +242,14 @@ def resolve(
 
 
 @cache
+def _presets_file() -> dict[str, Any]:
+    text = resources.files("evergraph").joinpath("presets.yaml").read_text("utf-8")
+    return load_mapping(text, "presets.yaml")
+
+
 def read_presets() -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
     """Reads ``presets.yaml``: dataset → method → setting → origin → value."""
     return {name: part for name, part in _presets_file().items() if name != "own"}
-
-
-@cache
-def _presets_file() -> dict[str, Any]:
-    text = resources.files("evergraph").joinpath("presets.yaml").read_text("utf-8")
-    values: dict[str, Any] = load_yaml(text, "presets.yaml")
-    return values
 
 
 def preset_for(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,7 +37,7 @@ def train(
     *,
     seed: int,
     device: torch.device | str = "cpu",
-) -> Iterator[Event]:
+) -> Generator[Event, None, None]:
     """Learns the tasks from ``learner.next_task`` on, yielding events.
 
     After a :class:`TaskDone` the learner is complete: what was saved then and restored

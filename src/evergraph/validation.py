@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-import annotated_types
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -86,27 +85,22 @@ def _describe(annotation: Any, metadata: list[Any]) -> str | None:
     return _interval(annotation, metadata)
 
 
+_BOUNDS = {"ge": "of at least", "gt": "above", "le": "of at most", "lt": "below"}
+
+
 def _interval(annotation: Any, metadata: list[Any]) -> str | None:
     """Describes numeric bounds, if there are any."""
-    low: Any = None
-    high: Any = None
-    open_low = open_high = False
+    bounds: dict[str, Any] = {}  # by the name that the bound has: ge, gt, le or lt
     for item in metadata:
-        if isinstance(item, annotated_types.Ge):
-            low = item.ge
-        elif isinstance(item, annotated_types.Gt):
-            low, open_low = item.gt, True
-        elif isinstance(item, annotated_types.Le):
-            high = item.le
-        elif isinstance(item, annotated_types.Lt):
-            high, open_high = item.lt, True
+        bounds |= {name: getattr(item, name) for name in _BOUNDS if hasattr(item, name)}
     kind = "as an integer " if annotation is int else ""
-    if low is not None and high is not None:
-        return f"{kind}in {'(' if open_low else '['}{low}, {high}{')' if open_high else ']'}"
-    if low is not None:
-        return f"{kind}{'above' if open_low else 'of at least'} {low}"
-    if high is not None:
-        return f"{kind}{'below' if open_high else 'of at most'} {high}"
+    if len(bounds) == 2:
+        (left, low), (right, high) = sorted(bounds.items())
+        return (
+            f"{kind}in {'(' if left == 'gt' else '['}{low}, {high}{')' if right == 'lt' else ']'}"
+        )
+    for name, value in bounds.items():
+        return f"{kind}{_BOUNDS[name]} {value}"
     return None
 
 

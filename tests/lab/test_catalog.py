@@ -17,15 +17,15 @@ import pytest
 import yaml
 
 from evergraph.config import RunConfig
+from evergraph.lab.folder import RunFolder, make_jobs
 from evergraph.lab.grid import RunCache, merge_runs
-from evergraph.lab.jobs import make_jobs
 from evergraph.lab.paper.contrasts import Table, Values
 from evergraph.lab.paper.experiment import Experiment, Facts, Row
 from evergraph.lab.paper.experiments import EXPERIMENTS, find_experiments
-from evergraph.lab.paper.numbers import paper_numbers
 from evergraph.lab.paper.reproduce import Request, find_facts, measure, needed_runs, plan
 from evergraph.lab.report.figures import FORMATS, write_figure
 from evergraph.lab.runs import execute
+from evergraph.lab.tables import paper_numbers
 from evergraph.stream import Graph
 from evergraph.stream.datasets import DATASETS, write_plain
 from support import Command
@@ -305,7 +305,7 @@ def test_as_printed_stands_beside_ours(
     again = ["--as-printed", "--jobs", 1]
     line = [printed if word == reproduced / "out" else word for word in words(reproduced, "beta")]
     assert command(*line, *again).code == 0
-    config = RunConfig.from_yaml(next(printed.rglob("config.yaml")).read_text(), "config.yaml")
+    config = RunFolder(next(printed.rglob("config.yaml")).parent).config()
     assert (config.model.dropout, config.training.label_smoothing) == (0.0, 0.0)
     assert command(*words(reproduced, "beta")).code == 0
     write = ["reproduce", "--output", reproduced / "out", "--document", page, "--beside"]

@@ -21,9 +21,9 @@ from evergraph.errors import InputError
 from evergraph.events import Epoch, TaskDone, TaskStarted
 from evergraph.lab import cli
 from evergraph.lab.engines import ProgressText, Resources
+from evergraph.lab.folder import Job, RunFolder, dataset_slug, finished_runs, make_jobs, slug
 from evergraph.lab.grid import RunCache, merge_runs, run_grid
-from evergraph.lab.jobs import Job, dataset_slug, make_jobs, slug
-from evergraph.lab.runs import RunFolder, execute, finished_runs
+from evergraph.lab.runs import execute
 from evergraph.lab.summary import collect_results, summarise_grid
 from evergraph.lab.trials import settings_text
 
@@ -230,7 +230,7 @@ def test_run_grid_of_finished_jobs_starts_nothing(work: Path, monkeypatch: pytes
         assert results == read(job.path / "results.json")
         told.append((job, note))
 
-    assert run_grid(jobs, Resources(jobs=2, device="cpu"), refuse, on_done) == []
+    assert run_grid(jobs, Resources(jobs=2, device="cpu"), refuse, on_done) == {}
     assert told == [(job, "finished before") for job in jobs]
 
 
@@ -243,7 +243,7 @@ def test_run_grid_reports_jobs_that_fail_and_runs_the_others(work: Path):
     def on_done(job: Job, results: dict[str, Any] | None, note: str | None) -> None:
         told[job.config.label] = results is None, note
 
-    assert run_grid(jobs, Resources(jobs=1, device="cpu"), on_done=on_done) == [jobs[1].name]
+    assert run_grid(jobs, Resources(jobs=1, device="cpu"), on_done=on_done).keys() == {jobs[1].name}
     assert told["finetune"] == (False, None)
     assert told["bad"][0]
 

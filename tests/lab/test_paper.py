@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evergraph.config import Variant, resolve
-from evergraph.lab.paper.numbers import Claim, claims, paper_numbers
+from evergraph.lab.tables import Claim, claims, paper_numbers
 from evergraph.memory import SELECTORS
 from evergraph.methods import METHODS
 from evergraph.stream.datasets import DATASETS

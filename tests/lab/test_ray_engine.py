@@ -10,6 +10,7 @@ import sys
 import time
 import types
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,8 +22,8 @@ import pytest
 from evergraph.config import Variant, resolve
 from evergraph.errors import InputError
 from evergraph.lab.engines import Resources
+from evergraph.lab.folder import Job, make_jobs
 from evergraph.lab.grid import run_grid
-from evergraph.lab.jobs import Job, make_jobs
 from support import Command
 
 TIMEOUT = 90
@@ -162,19 +163,20 @@ class FakeRay:
     def remote(self, **options: Any) -> Any:
         assert options["max_retries"] == 3
         return lambda function: types.SimpleNamespace(
-            options=lambda name: types.SimpleNamespace(remote=partial(partial, function))
+            options=lambda name: types.SimpleNamespace(remote=partial(self.start, function))
         )
 
-    def wait(self, tasks: list[Any], num_returns: int) -> tuple[list[Any], list[Any]]:
-        return tasks[:num_returns], tasks[num_returns:]
-
-    def get(self, task: Any) -> Any:
-        if task.args[0].config.label == self.lost:
-            raise self.exceptions.RayError
+    def start(self, function: Callable[..., Any], job: Job, *rest: Any) -> Any:
+        future: Future[Any] = Future()
         try:
-            return task()
+            if job.config.label == self.lost:
+                raise self.exceptions.RayError
+            future.set_result(function(job, *rest))
+        except self.exceptions.RayError as error:
+            future.set_exception(error)
         except Exception as error:
-            raise self.exceptions.RayTaskError(error) from None
+            future.set_exception(self.exceptions.RayTaskError(error))
+        return types.SimpleNamespace(future=lambda: future)
 
 
 def grid(monkeypatch: pytest.MonkeyPatch, ray: FakeRay, *labels: str) -> Any:

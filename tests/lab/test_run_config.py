@@ -180,7 +180,7 @@ def test_resolve_keeps_options_of_a_generated_graph():
 def test_config_yaml_round_trip(dataset: str, method: str):
     config = resolved(dataset, method, 3, {"epochs": 7})
     text = config.to_yaml()
-    again = RunConfig.from_yaml(text, "config.yaml")
+    again = RunConfig.from_values(yaml.safe_load(text))
     assert again == config
     assert again.hash == config.hash
     assert again.to_yaml() == text
@@ -273,22 +273,22 @@ def test_load_mapping_names_line_and_kind():
 
 
 @pytest.mark.parametrize("key", ["settings", "training", "dataset", "protocol"])
-def test_from_yaml_refuses_missing_section(key: str):
+def test_from_values_refuses_missing_section(key: str):
     content = yaml.safe_load(resolved().to_yaml())
     del content[key]
     with pytest.raises(InputError, match=f"'{key}'"):
-        RunConfig.from_yaml(yaml.safe_dump(content), "config.yaml")
+        RunConfig.from_values(content)
 
 
-def test_from_yaml_checks_the_methods_own_settings():
+def test_from_values_checks_the_methods_own_settings():
     content = yaml.safe_load(resolved().to_yaml())
     content["settings"]["tau"] = 1.7
     with pytest.raises(InputError, match=r"'tau' in \[0, 1\] \(got 1.7\)"):
-        RunConfig.from_yaml(yaml.safe_dump(content), "config.yaml")
+        RunConfig.from_values(content)
 
 
-def test_from_yaml_suggests_keys_of_the_section_that_is_wrong():
+def test_from_values_suggests_keys_of_the_section_that_is_wrong():
     content = yaml.safe_load(resolved().to_yaml())
     content["training"]["epoch"] = content["training"].pop("epochs")
     with pytest.raises(InputError, match="'epoch': did you mean 'epochs'"):
-        RunConfig.from_yaml(yaml.safe_dump(content), "config.yaml")
+        RunConfig.from_values(content)

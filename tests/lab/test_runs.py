@@ -13,7 +13,8 @@ import torch
 from evergraph.config import RunConfig, Variant, resolve
 from evergraph.errors import InputError
 from evergraph.events import Event, TaskDone, TaskStarted
-from evergraph.lab.runs import RunFolder, check_buffer, execute
+from evergraph.lab.folder import RunFolder
+from evergraph.lab.runs import check_buffer, execute
 from evergraph.methods import METHODS
 from evergraph.nn.device import pick_device
 from evergraph.stream import Graph, Protocol, TaskStream

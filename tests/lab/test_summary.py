@@ -15,7 +15,6 @@ from scipy import stats
 
 from evergraph.config import Variant, resolve
 from evergraph.errors import InputError
-from evergraph.lab.paper.numbers import Claim
 from evergraph.lab.runs import execute
 from evergraph.lab.summary import (
     collect_results,
@@ -28,6 +27,7 @@ from evergraph.lab.summary import (
     summarise_grid,
     verdict,
 )
+from evergraph.lab.tables import Claim
 
 
 def result(label: str, seed: int, pm: float, **changes: Any) -> dict[str, Any]:

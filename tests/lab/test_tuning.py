@@ -12,7 +12,7 @@ import pytest
 from evergraph.config import RunConfig, Variant, read_presets, resolve
 from evergraph.errors import InputError
 from evergraph.lab import runs
-from evergraph.lab.jobs import make_jobs
+from evergraph.lab.folder import make_jobs
 from evergraph.lab.runs import execute
 from evergraph.lab.tuning import RECIPE, Proposals, Search, run_searches
 from evergraph.methods import METHODS, method_class

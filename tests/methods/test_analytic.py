@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from evergraph.closed_form.cross_validation import TEMPERATURES
 from evergraph.closed_form.selection import HOPS, STRENGTHS, TELEPORTS
@@ -430,10 +431,10 @@ def test_analytic_settings_of_0_1_0_are_read_under_new_names_with_the_same_hash(
     text = config.to_yaml().replace(new, old)
     assert text != config.to_yaml()
     with pytest.warns(DeprecationWarning, match="'share'"):
-        read = RunConfig.from_yaml(text, "config.yaml")
+        read = RunConfig.from_values(yaml.safe_load(text))
     assert read.settings == config.settings
     assert (read.hash, read.variant_hash) == (config.hash, config.variant_hash)
-    assert RunConfig.from_yaml(config.to_yaml(), "config.yaml") == config
+    assert RunConfig.from_values(yaml.safe_load(config.to_yaml())) == config
 
 
 STATE = Path(__file__).parents[1] / "data/v0.1.0/states/analytic/generations/00000001"

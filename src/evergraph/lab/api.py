@@ -9,15 +9,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from evergraph.config import Presets, RunConfig, Variant, check_shared, resolve
+from evergraph.config import Presets, Variant, check_shared, resolve
 from evergraph.errors import InputError
 from evergraph.events import Event
-from evergraph.files import write_json
+from evergraph.files import make_folder, write_atomic, write_json
 from evergraph.lab.engines import Resources
-from evergraph.lab.grid import run_grid
-from evergraph.lab.jobs import Job, make_jobs
+from evergraph.lab.folder import make_jobs
+from evergraph.lab.grid import grid_configs, run_grid
 from evergraph.lab.runs import execute
-from evergraph.lab.summary import collect_results, summarise_grid
+from evergraph.lab.summary import collect_results, compare_pairs, summarise_grid
+from evergraph.lab.tables import Sheet, as_markdown, comparison_sheet, grid_sheet
 from evergraph.stream import Graph
 
 
@@ -81,7 +82,7 @@ def compare(
 
     Args:
         datasets: Names or paths.
-        methods: Each as ``NAME[:key=value,...][@label]``.
+        methods: Each as ``NAME[:key=value,...][@label]``; ``all`` stands for all others.
         seeds: How many.
         settings: For every method that has them.
         output: Folder of the grid, in which finished runs are never run again; without it
@@ -94,43 +95,31 @@ def compare(
         The content of ``summary.json``: mean and deviation of every metric by dataset and method.
     """
     graphs = [datasets] if isinstance(datasets, str) else list(datasets)
-    variants = [
-        Variant.parse(text) for text in ([methods] if isinstance(methods, str) else methods)
-    ]
-    shared = dict(settings or {})
-    check_shared(shared, [variant.name for variant in variants])
-    configs = [
-        resolve(Variant.parse_dataset(graph), variant, seed, shared)
-        for graph in graphs
-        for variant in variants
-        for seed in range(seeds)
-    ]
+    words = [methods] if isinstance(methods, str) else list(methods)
+    configs = grid_configs(graphs, words, seeds, settings or {})
+    resources = Resources(jobs, device, _root(data_root))
     with _folder(output) as folder:
-        failed = _run_all(configs, folder, jobs, device, _root(data_root))
+        failed = run_grid(make_jobs(configs, folder), resources)
         if failed:
+            name, reason = next(iter(failed.items()))
             raise InputError(
-                f"Expected every run to finish (got {len(failed)} failures, first {failed[0]}); "
-                "correct the cause and call it again."
+                f"Expected every run to finish (got {len(failed)} failures, first '{name}': "
+                f"{reason}); correct the cause and call it again."
             )
-        summary = summarise_grid(collect_results(folder / "runs"))
-        if output is not None:
-            write_json(folder / "summary.json", summary)
-        return summary
+        return summarise(folder, configs[0].label)[0]
 
 
-def _run_all(
-    configs: Sequence[RunConfig], folder: Path, jobs: int, device: str, data_root: Path | None
-) -> list[str]:
-    """Runs what is not finished in a grid's folder; returns what failed, and why."""
-    reasons: list[str] = []
-
-    def note(job: Job, results: dict[str, Any] | None, reason: str | None) -> None:
-        if results is None:
-            reasons.append(f"'{job.name}': {reason}")
-
-    resources = Resources(jobs=jobs, device=device, data_root=data_root)
-    run_grid(make_jobs(configs, folder), resources, on_done=note)
-    return reasons
+def summarise(output: Path, reference: str) -> tuple[list[dict[str, Any]], list[Sheet]]:
+    """Writes the summary of everything in a grid's folder; returns it, also as tables."""
+    make_folder(output)
+    results = collect_results(output / "runs")
+    summary = summarise_grid(results)
+    comparisons = compare_pairs(results, reference)
+    write_json(output / "summary.json", summary)
+    write_json(output / "comparisons.json", comparisons)
+    sheets = [grid_sheet(summary)] + ([comparison_sheet(comparisons)] if comparisons else [])
+    write_atomic(output / "summary.md", as_markdown(sheets).encode())
+    return summary, sheets
 
 
 @contextmanager

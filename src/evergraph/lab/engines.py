@@ -1,4 +1,9 @@
-"""What the jobs of a grid run on, and the engine of one machine: worker processes."""
+"""What the jobs of a grid run on: worker processes of this machine, or a Ray cluster.
+
+On a cluster (the extra ``ray``) every job runs in its own folder, which all machines must share. A
+task whose worker is lost is given out again and continues after its last finished task, to the same
+bits; what the driver finds finished when it is started again is not run again.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +12,14 @@ import multiprocessing
 import os
 import queue
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +28,7 @@ import torch
 
 from evergraph.errors import InputError, unknown_name
 from evergraph.events import Epoch, Event, TaskDone
-from evergraph.lab.jobs import Job
+from evergraph.lab.folder import Job
 from evergraph.lab.runs import execute
 from evergraph.lab.trackers import check_tracker, tracked
 from evergraph.nn.device import pick_device
@@ -31,6 +37,10 @@ from evergraph.stream.datasets import load_graph
 
 #: Least seconds between two progress messages of a worker.
 MESSAGE_INTERVAL = 0.2
+#: How often a job is given out again after its worker in a Ray cluster was lost.
+RETRIES = 3
+#: Bytes that a Ray cluster of our own keeps for what jobs return.
+OBJECT_STORE = 100 * 2**20
 
 
 @dataclass(frozen=True)
@@ -138,10 +148,16 @@ def _graph(dataset: str, options: str, data_root: Path | None) -> Graph:
 
 def run_locally(
     jobs: Sequence[Job], resources: Resources, on_message: OnMessage, on_done: OnDone
-) -> list[str]:
-    """Runs jobs in worker processes on this machine; returns the names of those that failed."""
+) -> dict[str, str]:
+    """Runs jobs in worker processes on this machine; returns why some failed, by their names."""
     context = multiprocessing.get_context("spawn")
     messages = context.Queue()
+
+    def pass_on() -> None:
+        with suppress(queue.Empty):
+            while True:
+                on_message(messages.get_nowait())
+
     with ProcessPoolExecutor(
         resources.num_workers,
         mp_context=context,
@@ -151,7 +167,7 @@ def run_locally(
         with _interrupts_held():
             futures = {executor.submit(_run_in_worker, job, resources): job for job in jobs}
         try:
-            return _follow(futures, messages, on_message, on_done)
+            return _follow(futures, on_done, pass_on)
         except BaseException:
             for worker in multiprocessing.active_children():
                 worker.terminate()
@@ -173,36 +189,41 @@ def _interrupts_held() -> Iterator[None]:
 
 
 def _follow(
-    futures: dict[Future[dict[str, Any]], Job],
-    messages: Any,
-    on_message: OnMessage,
+    futures: Mapping[Future[dict[str, Any]], Job],
     on_done: OnDone,
-) -> list[str]:
-    """Passes progress on until every job is done."""
-    failed = []
+    between: Callable[[], None] = lambda: None,
+) -> dict[str, str]:
+    """Waits until every job is done; returns why some failed, by their names."""
+    failed = {}
     pending = set(futures)
     while pending:
         done, pending = wait(pending, timeout=MESSAGE_INTERVAL, return_when=FIRST_COMPLETED)
-        while True:
-            try:
-                on_message(messages.get_nowait())
-            except queue.Empty:
-                break
+        between()
         for future in done:
-            job = futures[future]
-            try:
+            job, error = futures[future], future.exception()
+            if error is None:
                 on_done(job, future.result(), None)
-            except (InputError, KeyboardInterrupt):
-                raise
-            except BrokenProcessPool:
-                raise InputError(
-                    f"Expected the worker of '{job.name}' to finish (it was killed, perhaps for "
-                    "memory); run the same command again to continue, with fewer --jobs."
-                ) from None
-            except Exception as error:
-                failed.append(job.name)
-                on_done(job, None, f"{type(error).__name__}: {error}")
+                continue
+            failed[job.name] = _reason(job, error)
+            on_done(job, None, failed[job.name])
     return failed
+
+
+def _reason(job: Job, error: BaseException) -> str:
+    """Says why a job failed; raises what ends the whole grid."""
+    if isinstance(error, BrokenProcessPool):
+        raise InputError(
+            f"Expected the worker of '{job.name}' to finish (it was killed, perhaps for "
+            "memory); run the same command again to continue, with fewer --jobs."
+        ) from None
+    ray = sys.modules.get("ray")  # which wraps what a job raised
+    if ray is not None and isinstance(error, ray.exceptions.RayError):
+        if not hasattr(error, "cause"):
+            return f"its worker was lost {RETRIES + 1} times, perhaps for memory"
+        error = error.cause
+    if isinstance(error, InputError | KeyboardInterrupt):
+        raise error from None
+    return f"{type(error).__name__}: {error}"
 
 
 _messages: Any = None
@@ -237,6 +258,57 @@ def _run_in_worker(job: Job, resources: Resources) -> dict[str, Any]:
             _messages.put(Message(os.getpid(), job.name, part, text))
 
     return run_job(job, resources, tell)
+
+
+def run_on_ray(
+    jobs: Sequence[Job], resources: Resources, on_message: OnMessage, on_done: OnDone
+) -> dict[str, str]:
+    """Runs jobs as tasks of a Ray cluster; returns why some failed, by their names."""
+    ray = import_ray()
+    _connect(ray, resources)
+    try:
+        root = resources.data_root
+        there = replace(resources, data_root=None if root is None else root.resolve())
+        task = ray.remote(num_cpus=1, num_gpus=resources.gpus, max_retries=RETRIES)(_run_remotely)
+        task = task.options(name="evergraph job")
+        futures = {}
+        for job in jobs:
+            lasting = replace(job, path=job.path.resolve())
+            futures[task.remote(lasting, there, os.getcwd()).future()] = job
+        return _follow(futures, on_done)
+    finally:
+        ray.shutdown()
+
+
+def _connect(ray: Any, resources: Resources) -> None:
+    """Joins the cluster, or makes one that nobody outside this machine can reach."""
+    quiet = {"log_to_driver": False, "logging_level": "ERROR", "ignore_reinit_error": True}
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # A job that asks for no part of a GPU may still use the one there is.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    own = {
+        "num_cpus": resources.num_workers,
+        "include_dashboard": False,
+        "object_store_memory": OBJECT_STORE,
+        "_node_ip_address": "127.0.0.1",
+    }
+    try:
+        ray.init(resources.address, **quiet, **({} if resources.address else own))
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError):
+        if resources.address is None:
+            raise
+        raise InputError(
+            f"Expected '--address' to name a running Ray cluster (got '{resources.address}'); "
+            "start one with 'ray start --head' or leave the option out."
+        ) from None
+
+
+def _run_remotely(job: Job, resources: Resources, home: str) -> dict[str, Any]:
+    """Runs one job in a worker of the cluster."""
+    torch.set_num_threads(resources.threads)
+    if Path(home).is_dir():
+        os.chdir(home)  # paths of graphs may be relative
+    return run_job(job, resources)
 
 
 class ProgressText:

@@ -1,8 +1,10 @@
-"""A run's folder: what it holds of finished work, checked before it is believed."""
+"""A run's folder: where it lies, and what it holds of finished work, checked before believed."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
-from evergraph.config import RunConfig
+from evergraph.config import RunConfig, load_mapping
 from evergraph.errors import InputError
 from evergraph.files import (
     checksum,
@@ -56,18 +58,14 @@ class RunFolder:
                     "choose another folder."
                 )
             return read_results(self.results_file) if self.results_file.exists() else None
-        if self.path.exists():
-            if not self.path.is_dir():
-                raise InputError(
-                    f"Expected '--output' to be a folder (got the file '{self.path}'); choose "
-                    "another."
-                )
-            # A kill while a file was being written leaves only that file's unfinished twin.
-            if any(not entry.name.endswith(".new") for entry in self.path.iterdir()):
-                raise InputError(
-                    f"Expected '--output' to be a new or empty folder (got '{self.path}', which "
-                    "holds other files); choose another folder."
-                )
+        check_output(self.path)
+        # A kill while a file was being written leaves only that file's unfinished twin.
+        entries = self.path.iterdir() if self.path.exists() else ()
+        if any(not entry.name.endswith(".new") for entry in entries):
+            raise InputError(
+                f"Expected '--output' to be a new or empty folder (got '{self.path}', which "
+                "holds other files); choose another folder."
+            )
         return None
 
     def claim(self, config: RunConfig) -> dict[str, Any] | None:
@@ -88,7 +86,57 @@ class RunFolder:
                 f"Expected '{self.path}' to hold a run (got no readable config.yaml); "
                 "check the path."
             ) from None
-        return RunConfig.from_yaml(text, str(path))
+        return RunConfig.from_values(load_mapping(text, str(path)))
+
+
+def check_output(path: Path) -> None:
+    """Refuses an output that is not a folder."""
+    if path.exists() and not path.is_dir():
+        raise InputError(
+            f"Expected '--output' to be a folder (got the file '{path}'); choose another."
+        )
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a grid and its folder."""
+
+    config: RunConfig
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """What progress shows."""
+        return f"{self.config.dataset_name} · {self.config.label} · seed {self.config.seed}"
+
+
+def make_jobs(configs: Sequence[RunConfig], output: Path) -> list[Job]:
+    """Gives every run its folder ``runs/DATASET/LABEL/seed-N``; refuses labels that clash."""
+    jobs: dict[Path, Job] = {}
+    for config in configs:
+        path = output / "runs" / dataset_slug(config) / slug(config.label) / f"seed-{config.seed}"
+        if path in jobs and jobs[path].config.dataset_name != config.dataset_name:
+            raise InputError(
+                "Expected every dataset of a grid to have its own file name (got "
+                f"'{jobs[path].config.dataset_name}' and '{config.dataset_name}'); rename one."
+            )
+        if path in jobs:
+            raise InputError(
+                f"Expected every method of a grid to have its own label (got '{config.label}' "
+                "twice); add @label to one of them."
+            )
+        jobs[path] = Job(config, path)
+    return list(jobs.values())
+
+
+def slug(text: str) -> str:
+    """Turns a label into a folder name."""
+    return re.sub(r"[^A-Za-z0-9._=+-]+", "-", text).strip("-.") or "unnamed"
+
+
+def dataset_slug(config: RunConfig) -> str:
+    """Names a dataset's folder: generated graphs by their options, files without their path."""
+    return slug(config.dataset_name if config.dataset_options else Path(config.dataset).stem)
 
 
 def finished_runs(folder: Path) -> list[Path]:
@@ -98,17 +146,6 @@ def finished_runs(folder: Path) -> list[Path]:
     """
     found = sorted(folder.glob("**/results.json"))
     return [path.parent for path in found if not path.parent.name.startswith(".")]
-
-
-def runs_to_merge(source: Path) -> list[Path]:
-    """Lists the finished runs of a folder to merge, refusing one without any."""
-    found = finished_runs(source)
-    if not found:
-        raise InputError(
-            f"Expected '--merge' to name a folder with finished runs (got '{source}'); "
-            "check the path."
-        )
-    return found
 
 
 class _Scores(BaseModel):
@@ -222,8 +259,7 @@ def read_checkpoint(folder: Path, device: torch.device | str = "cpu") -> dict[st
         whole = False
     if not whole:
         raise _damaged(folder)
-    state = to_device(state, device)
-    return state
+    return dict(to_device(state, device))
 
 
 def _damaged(folder: Path) -> InputError:

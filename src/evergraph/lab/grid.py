@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evergraph.config import RunConfig
+from evergraph.config import RunConfig, Variant, check_shared, resolve
+from evergraph.errors import InputError
 from evergraph.files import read_json, replacing, write_atomic, write_json
-from evergraph.lab.engines import OnDone, OnMessage, Resources, run_locally
-from evergraph.lab.jobs import Job, make_jobs
-from evergraph.lab.ray_engine import run_on_ray
-from evergraph.lab.runs import RunFolder, finished_runs, runs_to_merge
+from evergraph.lab.engines import OnDone, OnMessage, Resources, run_locally, run_on_ray
+from evergraph.lab.folder import Job, RunFolder, finished_runs, make_jobs
+from evergraph.lab.runs import identify
+from evergraph.methods import METHODS
 
 #: What is told of a job that did not have to run.
 FINISHED_BEFORE = "finished before"
+
+
+def parse_methods(words: Sequence[str]) -> list[Variant]:
+    """Reads methods as written; ``all`` stands for every one that is not written, DSLR first."""
+    every = sorted(METHODS, key=lambda name: name != "dslr")
+    rest = [name for name in every if name not in words]
+    texts = [text for word in words for text in (rest if word == "all" else [word])]
+    return [Variant.parse(text) for text in texts]
+
+
+def grid_configs(
+    datasets: Iterable[str], methods: Sequence[str], seeds: int, shared: Mapping[str, Any]
+) -> list[RunConfig]:
+    """Describes the runs of every method, as written, on every dataset, seeds from 0 on."""
+    variants = parse_methods(methods)
+    check_shared(shared, [variant.name for variant in variants])
+    return [
+        resolve(Variant.parse_dataset(dataset), variant, seed, shared)
+        for dataset in datasets
+        for variant in variants
+        for seed in range(seeds)
+    ]
 
 
 def run_grid(
@@ -23,8 +46,8 @@ def run_grid(
     resources: Resources | None = None,
     on_message: OnMessage = lambda message: None,
     on_done: OnDone = lambda job, results, note: None,
-) -> list[str]:
-    """Runs every job that is not finished; returns the names of those that failed.
+) -> dict[str, str]:
+    """Runs every job that is not finished; returns why some failed, by their names.
 
     Args:
         jobs: The runs and their folders.
@@ -42,7 +65,7 @@ def run_grid(
         else:
             on_done(job, results, FINISHED_BEFORE)
     if not waiting:
-        return []
+        return {}
     run = run_on_ray if resources.engine == "ray" else run_locally
     return run(waiting, resources, on_message, on_done)
 
@@ -63,7 +86,13 @@ def merge_runs(
     labelled = None if wanted is None else {config.hash: config for config in wanted}
     found: dict[tuple[str, str], tuple[Path, RunConfig]] = {}
     for source in sources:  # everything is checked before anything is copied
-        for folder in runs_to_merge(source):
+        folders = finished_runs(source)
+        if not folders:
+            raise InputError(
+                f"Expected '--merge' to name a folder with finished runs (got '{source}'); "
+                "check the path."
+            )
+        for folder in folders:
             there = RunFolder(folder).config()
             config = there if labelled is None else labelled.get(there.hash)
             if config is not None:
@@ -78,21 +107,9 @@ def merge_runs(
         with replacing(job.path) as beside:
             shutil.copytree(folder, beside)
             results = read_json(beside / "results.json")
-            write_json(beside / "results.json", {**results, **_described(job.config)})
+            write_json(beside / "results.json", {**results, **identify(job.config)})
             write_atomic(beside / "config.yaml", job.config.to_yaml().encode())
     return len(copies)
-
-
-def _described(config: RunConfig) -> dict[str, Any]:
-    """Returns what results say of a configuration; releases may name or hash it otherwise."""
-    return {
-        "label": config.label,
-        "overrides": config.overrides,
-        "protocol_hash": config.protocol.hash,
-        "config_hash": config.hash,
-        "variant_hash": config.variant_hash,
-        "settings": config.settings,
-    }
 
 
 class RunCache:

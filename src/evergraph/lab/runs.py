@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,10 +25,7 @@ from evergraph.lab.diagnostics import Diagnostics
 from evergraph.lab.folder import (
     RunFolder,
     check_restored,
-    finished_runs,
     load_checkpoint,
-    read_results,
-    runs_to_merge,
     save_checkpoint,
 )
 from evergraph.methods import Method
@@ -36,8 +34,6 @@ from evergraph.nn.device import pick_device
 from evergraph.stream import Graph, TaskStream
 from evergraph.stream.datasets import load_graph
 from evergraph.train import Learner, train
-
-__all__ = ["RunFolder", "execute", "finished_runs", "read_results", "runs_to_merge"]
 
 OnEvent = Callable[[Event], None]
 
@@ -78,16 +74,17 @@ def execute(
         diagnostics.restore(record["embeddings"])
     write_json(path / "environment.json", surroundings)
     events = train(learner, stream, config.model, config.training, seed=config.seed, device=place)
-    for event in events:
-        if isinstance(event, TaskDone):
-            kept = diagnostics.after_task(learner)
-            record = {"graph": stream.fingerprint, **event.__dict__, "embeddings": kept}
-            done.append(record)
-            if learner.next_task < stream.num_tasks:
-                save_checkpoint(folder.checkpoint, learner, done)
-            _write_events(path / "events.jsonl", done)
-        if on_event is not None:
-            on_event(event)
+    with closing(events):  # also where a consumer of events fails
+        for event in events:
+            if isinstance(event, TaskDone):
+                kept = diagnostics.after_task(learner)
+                record = {"graph": stream.fingerprint, **event.__dict__, "embeddings": kept}
+                done.append(record)
+                if learner.next_task < stream.num_tasks:
+                    save_checkpoint(folder.checkpoint, learner, done)
+                _write_events(path / "events.jsonl", done)
+            if on_event is not None:
+                on_event(event)
     results = summarise(config, stream, done, diagnostics.result)
     write_json(folder.results_file, results)
     return results
@@ -117,13 +114,8 @@ def summarise(
         "schema_version": SCHEMA_VERSION,
         "dataset": config.dataset_name,
         "method": config.method,
-        "label": config.label,
-        "overrides": config.overrides,
-        "protocol_hash": config.protocol.hash,
+        **identify(config),
         "graph": stream.fingerprint,
-        "config_hash": config.hash,
-        "variant_hash": config.variant_hash,
-        "settings": config.settings,
         "seed": config.seed,
         "evaluated_on": config.protocol.evaluate,
         "class_names": list(stream.class_names),
@@ -138,6 +130,18 @@ def summarise(
         "memory_bytes": max(record["memory_bytes"] for record in done),
         "reports": [record["report"] for record in done],
         "diagnostics": diagnostics,
+    }
+
+
+def identify(config: RunConfig) -> dict[str, Any]:
+    """Returns what results say of a configuration; releases may name or hash it otherwise."""
+    return {
+        "label": config.label,
+        "overrides": config.overrides,
+        "protocol_hash": config.protocol.hash,
+        "config_hash": config.hash,
+        "variant_hash": config.variant_hash,
+        "settings": config.settings,
     }
 
 

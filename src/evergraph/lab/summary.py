@@ -10,8 +10,8 @@ from typing import Any
 
 from evergraph.errors import InputError
 from evergraph.files import read_json
-from evergraph.lab.paper.numbers import PAPER_SEEDS, Claim
-from evergraph.lab.runs import finished_runs
+from evergraph.lab.folder import finished_runs
+from evergraph.lab.tables import PAPER_SEEDS, Claim
 
 CONFIDENCE = 0.95
 

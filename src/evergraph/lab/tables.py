@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
 
 from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from evergraph.lab.paper.numbers import Claim, claims
+from evergraph.config import load_mapping, usual_protocol
 
+#: Runs behind each number that the paper prints.
+PAPER_SEEDS = 10
 METRICS = {"pm": "PM ↑", "fm": "FM ↓", "current": "Current ↑"}
 
 
@@ -43,6 +47,11 @@ class Sheet:
         rows = [[cell.replace("|", "\\|") for cell in row] for row in self.rows]
         lines = [self.columns, rule, *rows]
         return "\n".join([f"**{self.title}**", "", *(f"| {' | '.join(line)} |" for line in lines)])
+
+
+def as_markdown(sheets: Sequence[Sheet]) -> str:
+    """Writes tables one below the other, as a file has them."""
+    return "\n\n".join(sheet.markdown() for sheet in sheets) + "\n"
 
 
 def accuracy_matrix(results: dict[str, Any]) -> Sheet:
@@ -117,6 +126,55 @@ def comparison_sheet(comparisons: Sequence[dict[str, Any]]) -> Sheet:
 
 def _claimed(entry: dict[str, Any]) -> dict[str, Claim]:
     return claims(entry["dataset"], entry["method"], entry["settings"], entry["protocol_hash"])
+
+
+class Claim(NamedTuple):
+    """A printed mean with its standard deviation, None where none is printed."""
+
+    mean: float
+    std: float | None
+
+
+@cache
+def paper_numbers() -> dict[str, Any]:
+    """Reads the data file: table → dataset → method or selector → metric."""
+    text = resources.files("evergraph.lab.paper").joinpath("paper_numbers.yaml").read_text()
+    return load_mapping(text, "paper_numbers.yaml")
+
+
+def claims(
+    dataset: str, method: str, settings: Mapping[str, Any], protocol_hash: str | None = None
+) -> dict[str, Claim]:
+    """Finds what the paper claims for a run: ``{"pm": ..., "fm": ...}``, {} for nothing.
+
+    Replay is looked up by its selector. A variant of DSLR whose settings leave the method
+    (no structure learning, say) is another experiment and has no claim here, nor has a run
+    under another protocol than the paper's.
+    """
+    numbers = paper_numbers()
+    if method == "replay":
+        entry = numbers["selectors"].get(dataset, {}).get(settings.get("selector"))
+    elif method == "dslr" and not _is_dslr_proper(settings):
+        entry = None
+    else:
+        entry = numbers["main"].get(dataset, {}).get(method)
+    if not isinstance(entry, dict):
+        return {}
+    if protocol_hash is not None and protocol_hash != usual_protocol(dataset, method).hash:
+        return {}
+    return {metric: Claim(*values) for metric, values in entry.items()}
+
+
+def _is_dslr_proper(settings: Mapping[str, Any]) -> bool:
+    usual = {
+        "selector": "cd",
+        "structure": "learned",
+        "candidates": "nearest",
+        "addition": "top",
+        "deletion": "threshold",
+        "sl_ratio": 1.0,
+    }
+    return all(settings.get(key, value) == value for key, value in usual.items())
 
 
 def number(value: float | None, digits: int = 2, *, sign: bool = False) -> str:

@@ -4,62 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from evergraph.config import RunConfig
 from evergraph.errors import InputError, unknown_name
-from evergraph.events import Epoch, Event, TaskDone, TaskStarted
+from evergraph.events import Epoch, Event, TaskStarted
 
 #: Epochs between two losses that are told: reading one may wait for the device.
 EVERY = 10
 
 OnEvent = Callable[[Event], None]
+#: What takes a number with its name and step, and what ends the tracking.
+Opened = tuple[Callable[[str, float, int], object], Callable[[], object]]
 
 
-class TensorBoard:
+def _open_tensorboard(config: RunConfig, path: Path) -> Opened:
     """Writes event files into the run's folder, below ``tensorboard/``."""
+    from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra
 
-    def __init__(self, config: RunConfig, path: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra
-        except ImportError:
-            raise _missing("tensorboard") from None
-        self.writer: Any = SummaryWriter(str(path / "tensorboard"))
-
-    def log(self, name: str, value: float, step: int) -> None:
-        """Takes one number."""
-        self.writer.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        """Writes what is left."""
-        self.writer.close()
+    writer = SummaryWriter(str(path / "tensorboard"))
+    return writer.add_scalar, writer.close
 
 
-class MLflow:
+def _open_mlflow(config: RunConfig, path: Path) -> Opened:
     """Logs to the tracking server that ``MLFLOW_TRACKING_URI`` names, or to local files."""
+    import mlflow  # noqa: PLC0415 - an extra
 
-    def __init__(self, config: RunConfig, path: Path) -> None:
-        try:
-            import mlflow  # noqa: PLC0415 - an extra
-        except ImportError:
-            raise _missing("mlflow") from None
-        self.client: Any = mlflow
-        name = f"{config.dataset_name} {config.label} seed {config.seed}"
-        self.client.start_run(run_name=name)
-        described = {"dataset": config.dataset_name, "method": config.method, "seed": config.seed}
-        self.client.log_params({**described, "config": config.hash, **config.settings})
-
-    def log(self, name: str, value: float, step: int) -> None:
-        """Takes one number."""
-        self.client.log_metric(name, value, step=step)
-
-    def close(self) -> None:
-        """Ends the run there."""
-        self.client.end_run()
+    mlflow.start_run(run_name=f"{config.dataset_name} {config.label} seed {config.seed}")
+    described = {"dataset": config.dataset_name, "method": config.method, "seed": config.seed}
+    mlflow.log_params({**described, "config": config.hash, **config.settings})
+    return mlflow.log_metric, mlflow.end_run
 
 
-Tracker = TensorBoard | MLflow
-TRACKERS: dict[str, type[Tracker]] = {"tensorboard": TensorBoard, "mlflow": MLflow}
+TRACKERS = {"tensorboard": _open_tensorboard, "mlflow": _open_mlflow}
 
 
 def check_tracker(name: str | None) -> None:
@@ -75,57 +51,45 @@ def tracked(
 
     The tracker is opened by the first event, so that a finished run opens none.
     """
-    if name is None:
-        return on_event
     check_tracker(name)
-    teller = Teller(lambda: TRACKERS[name](config, path))
-
-    def both(event: Event) -> None:
-        teller(event)
-        if on_event is not None:
-            on_event(event)
-
-    return both
+    return on_event if name is None else Tracker(name, config, path, on_event)
 
 
-class Teller:
+class Tracker:
     """Turns events into numbers: losses, accuracies, seconds."""
 
-    def __init__(self, make: Callable[[], Tracker]) -> None:
-        self.make = make
-        self.tracker: Tracker | None = None
+    def __init__(self, name: str, config: RunConfig, path: Path, on_event: OnEvent | None) -> None:
+        self.name, self.config, self.path, self.on_event = name, config, path, on_event
+        self.opened: Opened | None = None
         self.num_tasks = 0
         self.steps: dict[str, int] = {}
 
     def __call__(self, event: Event) -> None:
-        """Takes an event of the training loop."""
-        if self.tracker is None:
-            self.tracker = self.make()
+        """Takes an event of the training loop and passes it on."""
+        log, close = self.opened = self.opened or self._open()
         if isinstance(event, TaskStarted):
             self.num_tasks = event.num_tasks
         elif isinstance(event, Epoch):
-            self._epoch(self.tracker, event)
+            step = self.steps.get(event.stage, 0)
+            self.steps[event.stage] = step + 1
+            if event.epoch % EVERY == 0 or event.epoch == event.num_epochs - 1:
+                log(f"loss/{event.stage}", float(event.loss), step)
         else:
-            self._task(self.tracker, event)
+            log("accuracy/mean", sum(event.row) / len(event.row), event.task)
+            for task, value in enumerate(event.row):
+                log(f"accuracy/task {task + 1}", value, event.task)
+            for stage, seconds in event.seconds.items():
+                log(f"seconds/{stage}", seconds, event.task)
+            if event.task == self.num_tasks - 1:
+                close()
+        if self.on_event is not None:
+            self.on_event(event)
 
-    def _epoch(self, tracker: Tracker, event: Epoch) -> None:
-        step = self.steps.get(event.stage, 0)
-        self.steps[event.stage] = step + 1
-        if event.epoch % EVERY == 0 or event.epoch == event.num_epochs - 1:
-            tracker.log(f"loss/{event.stage}", float(event.loss), step)
-
-    def _task(self, tracker: Tracker, event: TaskDone) -> None:
-        tracker.log("accuracy/mean", sum(event.row) / len(event.row), event.task)
-        for task, value in enumerate(event.row):
-            tracker.log(f"accuracy/task {task + 1}", value, event.task)
-        for stage, seconds in event.seconds.items():
-            tracker.log(f"seconds/{stage}", seconds, event.task)
-        if event.task == self.num_tasks - 1:
-            tracker.close()
-
-
-def _missing(package: str) -> InputError:
-    return InputError(
-        f"Expected the package {package} for '--track {package}' (it is not installed); install "
-        "the extra with pip install 'evergraph[track]'."
-    )
+    def _open(self) -> Opened:
+        try:
+            return TRACKERS[self.name](self.config, self.path)
+        except ImportError:
+            raise InputError(
+                f"Expected the package {self.name} for '--track {self.name}' (it is not "
+                "installed); install the extra with pip install 'evergraph[track]'."
+            ) from None

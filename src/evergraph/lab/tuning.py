@@ -199,12 +199,14 @@ class Search:
         """Returns the log so far."""
         rows = []
         for number, trial in enumerate(self.trials):
+            if not trial.results:
+                continue
             pm, fm, current = (trial.mean(metric) for metric in ("pm", "fm", "current"))
             seeds = 0 if pm is None else len(trial.results)
             text = settings_text(trial.settings)
             names = self.dataset_name, self.method.label
             rows.append(TrialRow(*names, number, seeds, pm, fm, current, text))
-        return [row for row, trial in zip(rows, self.trials, strict=True) if trial.results]
+        return rows
 
 
 def _with(values: tuple[Any, ...], start: Any) -> tuple[Any, ...]:

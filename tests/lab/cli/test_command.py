@@ -13,7 +13,7 @@ import yaml
 
 import evergraph
 from evergraph.lab.cli import COMMANDS
-from evergraph.lab.cli.grids import parse_methods
+from evergraph.lab.grid import parse_methods
 from evergraph.memory import SELECTORS
 from evergraph.methods import METHODS
 from evergraph.stream import protocol_for

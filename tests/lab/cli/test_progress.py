@@ -11,7 +11,7 @@ from rich.console import Console
 from evergraph.config import Variant, resolve
 from evergraph.lab.cli.progress import GridProgress
 from evergraph.lab.engines import Message
-from evergraph.lab.jobs import Job, make_jobs
+from evergraph.lab.folder import Job, make_jobs
 
 RESULTS = {"pm": 81.234}
 

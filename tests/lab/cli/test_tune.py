@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from evergraph.config import RunConfig, Variant
-from evergraph.lab.jobs import make_jobs
+from evergraph.lab.folder import make_jobs
 from evergraph.lab.runs import execute
 from evergraph.lab.trials import TrialRow, read_rows, write_rows
 from evergraph.lab.tuning import Search, run_searches

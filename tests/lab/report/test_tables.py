@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from evergraph.lab.paper.numbers import Claim
 from evergraph.lab.tables import (
+    Claim,
     Sheet,
     accuracy_matrix,
     claim_text,

@@ -11,11 +11,13 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import fields, is_dataclass
 from importlib import import_module
+from inspect import Parameter, Signature, signature
 from types import FrameType, ModuleType
-from typing import Any
+from typing import Any, get_type_hints
 
 from evergraph import __version__
 from evergraph.errors import InputError
@@ -47,12 +49,8 @@ def main() -> None:
             code = app(standalone_mode=False)
     except InputError as error:
         sys.exit(fail(str(error), 2))
-    except KeyboardInterrupt:
-        code = 130
-    except Terminated:
-        code = 143
-    if code in {130, 143}:
-        fail(f"Interrupted: what was finished is kept; {continuation()}.", code)
+    except Stopped as stop:
+        code = fail(f"Interrupted: what was finished is kept; {continuation()}.", stop.code)
         if any(thread.name == LOADING for thread in threading.enumerate()):
             os._exit(code)  # libraries that are half loaded may crash when Python ends
     sys.exit(code if isinstance(code, int) else 0)
@@ -88,8 +86,10 @@ def app(standalone_mode: bool) -> Any:
 
     wanted = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     for name, (module, text) in COMMANDS.items():  # others stand in the help alone
-        function = getattr(load(f"{__name__}.{module}"), name) if name == wanted else fail
-        parser.command(name, help=None if name == wanted else text)(function)
+        if name == wanted:
+            parser.command(name)(flatten(getattr(load(f"{__name__}.{module}"), name)))
+        else:
+            parser.command(name, help=text)(fail)
     try:
         return parser(standalone_mode=standalone_mode)
     except usage_error as error:
@@ -99,8 +99,32 @@ def app(standalone_mode: bool) -> Any:
         message = " ".join(getattr(error, "format_message", error.__str__)().split())
         sentence = f"{with_value(message.rstrip('.'))}; try 'evergraph --help'."
         raise InputError(sentence) from None
-    except typer.Abort:
-        raise KeyboardInterrupt from None  # some releases return its exit code instead
+
+
+def flatten(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes an option of each field where a command's parameter is a dataclass."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    words: list[Parameter] = []
+    for word in signature(command).parameters.values():
+        if word.name not in groups:
+            words.append(word.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[word.name]))
+            continue
+        inner = get_type_hints(groups[word.name], include_extras=True)
+        words += [
+            Parameter(f.name, Parameter.KEYWORD_ONLY, default=f.default, annotation=inner[f.name])
+            for f in fields(groups[word.name])
+        ]
+
+    def call(**given: Any) -> Any:
+        for name, group in groups.items():
+            given[name] = group(**{f.name: given.pop(f.name) for f in fields(group)})
+        return command(**given)
+
+    call.__doc__ = command.__doc__
+    call.__annotations__ = {word.name: word.annotation for word in words}
+    call.__signature__ = Signature(words)  # type: ignore[attr-defined]
+    return call
 
 
 def load(name: str) -> ModuleType:
@@ -108,21 +132,16 @@ def load(name: str) -> ModuleType:
 
     Loading the machine code of a library takes long and would not be interrupted.
     """
-    failures: list[BaseException] = []
 
     def work() -> None:
-        try:
+        with suppress(BaseException):  # it fails again below
             import_module(name)
-        except BaseException as error:
-            failures.append(error)
 
     thread = threading.Thread(target=work, name=LOADING, daemon=True)
     thread.start()
     while thread.is_alive():
         thread.join(0.1)  # without a limit no signal would end it on Windows
-    if failures:
-        raise failures[0]
-    return sys.modules[name]
+    return import_module(name)
 
 
 def continuation() -> str:
@@ -148,16 +167,15 @@ def fail(sentence: str, code: int) -> int:
     return code
 
 
-class Terminated(BaseException):
-    """The process was asked to end."""
+class Stopped(BaseException):
+    """The process was asked to end, by SIGTERM or Ctrl-C.
 
-
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C.
-
-    Python takes note of a plain ``KeyboardInterrupt`` that passes through ``exec``, which libraries
-    use, and kills ``python -m evergraph`` at its end although it was caught. It lets others pass.
+    It is no ``KeyboardInterrupt``: Python takes note of one that passes through ``exec``, which
+    libraries use, and kills ``python -m evergraph`` at its end although it was caught.
     """
+
+    def __init__(self, number: int) -> None:
+        self.code = 128 + number  # as shells have it: 130 and 143
 
 
 @contextmanager
@@ -177,4 +195,4 @@ def signals_raised() -> Iterator[None]:
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
-    raise Terminated if number == signal.SIGTERM else Interrupted
+    raise Stopped(number)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Any
 
 from evergraph.lab.cli import options
-from evergraph.lab.cli.progress import make_console
+from evergraph.lab.cli.progress import show
 from evergraph.lab.tables import Sheet
 from evergraph.memory import SELECTORS
 from evergraph.methods import METHODS
@@ -21,9 +20,6 @@ def datasets(as_json: options.JsonOption = False) -> None:
         {**asdict(info), "protocol": protocol_for(name).name, "hash": protocol_for(name).hash}
         for name, info in DATASETS.items()
     ]
-    if as_json:
-        print(json.dumps(entries, indent=2))
-        return
     rows = [
         [
             entry["name"],
@@ -35,7 +31,7 @@ def datasets(as_json: options.JsonOption = False) -> None:
     ]
     rows.append(["path/to/file.npz", "–", "–", "–", "–", "default", "your own graph"])
     columns = ["dataset", "nodes", "edges", "features", "classes", "protocol", "obtained"]
-    make_console().print(Sheet("Datasets", columns, rows, prose=("protocol", "obtained")).rich())
+    show(entries, [Sheet("Datasets", columns, rows, prose=("protocol", "obtained"))], as_json)
 
 
 def methods(as_json: options.JsonOption = False) -> None:
@@ -57,21 +53,20 @@ def methods(as_json: options.JsonOption = False) -> None:
         for name, cls in METHODS.items()
     ]
     selectors = [{"name": name, "summary": info.summary} for name, info in SELECTORS.items()]
-    if as_json:
-        print(json.dumps({"methods": entries, "selectors": selectors}, indent=2))
-        return
-    console = make_console()
     rows = [
         [
-            str(entry["name"]),
-            str(entry["summary"]),
+            entry["name"],
+            entry["summary"],
             f"{entry['paper']}, {entry['year']}",
             " ".join(f"{key}={value}" for key, value in entry["settings"].items()),
         ]
         for entry in entries
     ]
     columns = ["method", "what it does", "paper", "settings"]
-    console.print(Sheet("Methods", columns, rows, prose=tuple(columns[1:])).rich())
-    rows = [[entry["name"], entry["summary"]] for entry in selectors]
-    columns = ["selector", "which nodes it keeps"]
-    console.print(Sheet("Selectors", columns, rows, prose=tuple(columns)).rich())
+    kept = ["selector", "which nodes it keeps"]
+    chosen = [[entry["name"], entry["summary"]] for entry in selectors]
+    sheets = [
+        Sheet("Methods", columns, rows, prose=tuple(columns[1:])),
+        Sheet("Selectors", kept, chosen, prose=tuple(kept)),
+    ]
+    show({"methods": entries, "selectors": selectors}, sheets, as_json)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -22,7 +23,8 @@ from rich.text import Text
 
 from evergraph.events import Epoch, Event, TaskDone, TaskStarted
 from evergraph.lab.engines import Message
-from evergraph.lab.jobs import Job
+from evergraph.lab.folder import Job
+from evergraph.lab.tables import Sheet
 
 #: Least seconds between two updates of the loss, whose reading waits for the device.
 UPDATE_INTERVAL = 0.1
@@ -33,6 +35,18 @@ def make_console(*, stderr: bool = False) -> Console:
     """Returns a console that fits its terminal, or is wide enough for any table in a pipe."""
     console = Console(stderr=stderr)
     return console if console.is_terminal else Console(stderr=stderr, width=PIPE_WIDTH)
+
+
+def show(content: Any, sheets: Iterable[Sheet], as_json: bool, line: str = "") -> None:
+    """Prints the answer of a command: as JSON, or as tables with a line below."""
+    if as_json:
+        print(json.dumps(content, indent=2))
+        return
+    console = make_console()
+    for sheet in sheets:
+        console.print(sheet.rich())
+    if line:
+        console.print(line, markup=False)
 
 
 class TimeLeft(ProgressColumn):
@@ -69,21 +83,22 @@ class Bars:
             console=console,
         )
 
-    @contextmanager
-    def running(self) -> Iterator[Self]:
+    def running(self) -> AbstractContextManager[object]:
         """Keeps the bars on the screen while the work lasts."""
-        if self.plain:
-            yield self
-        else:
-            with self.bar:
-                yield self
+        return nullcontext() if self.plain else self.bar
 
 
 class RunProgress(Bars):
-    """Shows one run: a bar per task with loss and time left, and accuracy when it is done."""
+    """Shows one run: a bar per task with loss and time left, and accuracy when it is done.
 
-    def __init__(self, console: Console) -> None:
+    Args:
+        console: Where to.
+        change: Whether it is a change of an estimator's state, the last of its tasks.
+    """
+
+    def __init__(self, console: Console, *, change: bool = False) -> None:
         super().__init__(console)
+        self.change = change
         self.last = 0.0
         self.current: Any = None
         self.told = False  # how the run is trained
@@ -97,15 +112,12 @@ class RunProgress(Bars):
         else:
             self._epoch(event)
 
-    def title(self, event: TaskStarted) -> str:
-        """Names what begins."""
-        return f"task {event.task + 1}/{event.num_tasks}"
-
     def _started(self, event: TaskStarted) -> None:
         if not self.told:
             self.told = True
             self.console.print(f"{event.mode}: {event.reason}", highlight=False)
-        title = self.title(event)
+        step = event.task + 1
+        title = f"learning step {step}" if self.change else f"task {step}/{event.num_tasks}"
         if self.plain:
             seen = f"{event.num_nodes:,} nodes, {event.num_edges:,} edges seen"
             self.console.print(f"{title}: {len(event.classes)} new classes, {seen}")
@@ -134,14 +146,6 @@ class RunProgress(Bars):
             )
         else:
             self.bar.update(self.current, total=1, completed=1, note=f"accuracy {mean:.2f} %")
-
-
-class ChangeProgress(RunProgress):
-    """Shows one change of an estimator's state."""
-
-    def title(self, event: TaskStarted) -> str:
-        """Names what begins: the last of the steps learned so far."""
-        return f"learning step {event.task + 1}"
 
 
 class GridProgress(Bars):

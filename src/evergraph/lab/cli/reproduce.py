@@ -12,11 +12,11 @@ import typer
 from evergraph.config import check_shared, parse_settings
 from evergraph.errors import InputError
 from evergraph.lab.cli import options
-from evergraph.lab.cli.grids import check_counts, check_finished, check_output, run_jobs
+from evergraph.lab.cli.grids import check_at_least, check_finished, run_jobs
 from evergraph.lab.cli.progress import make_console
 from evergraph.lab.engines import Resources
+from evergraph.lab.folder import check_output, make_jobs
 from evergraph.lab.grid import RunCache, merge_runs
-from evergraph.lab.jobs import make_jobs
 from evergraph.lab.paper.experiments import EXPERIMENTS, find_experiments
 from evergraph.lab.paper.outcome import Outcome, make_outcome
 from evergraph.lab.paper.projection import first_task_plane
@@ -66,15 +66,10 @@ def reproduce(
         int | None, typer.Option(help="How many seeds. [10, or 2 with --quick]")
     ] = None,
     first_seed: Annotated[int, typer.Option(help="Where the seeds begin.")] = 0,
-    jobs: options.JobsOption = None,
+    *,
+    resources: options.ResourceOptions,
     merge: options.MergeOption = None,
     sets: options.SetOption = None,
-    device: options.DeviceOption = "auto",
-    data_root: options.DataRootOption = None,
-    engine: options.EngineOption = "local",
-    address: options.AddressOption = None,
-    gpus: options.GpusOption = 0.0,
-    track: options.TrackOption = None,
     as_printed: Annotated[
         bool,
         typer.Option("--as-printed", help="The paper's settings to the letter instead of ours."),
@@ -107,15 +102,14 @@ def reproduce(
     as_json: options.JsonOption = False,
 ) -> None:
     """Reproduce a table or figure of the paper; runs are shared between experiments."""
-    check_counts(seeds=seeds)
+    check_at_least(1, seeds=seeds)
+    check_at_least(0, first_seed=first_seed)
     check_output(output)
     if experiment is None and document_to is None:
         raise InputError(
             "Expected an experiment or '--document' (got neither); name one that 'evergraph "
             "experiments' lists, or all."
         )
-    if first_seed < 0:
-        raise InputError(f"Expected '--first-seed' of at least 0 (got {first_seed}); raise it.")
     for option, folder in (("--beside", beside), ("--again", again)):
         if folder is not None and document_to is None:
             raise InputError(
@@ -132,7 +126,6 @@ def reproduce(
         check_matplotlib()
         _write(_published(published, [one.id for one in chosen]), output, as_json)
     elif chosen:
-        resources = Resources(jobs, device, data_root, engine, address, gpus, track)
         shared = parse_settings(sets or [])
         check_shared(shared, list(METHODS))
         request = Request(
@@ -140,7 +133,7 @@ def reproduce(
             datasets=tuple(dataset) if dataset else None,
             seeds=seeds,
             shared=shared,
-            data_root=data_root,
+            data_root=resources.data_root,
             as_printed=as_printed,
             first_seed=first_seed,
             times=times,
@@ -173,7 +166,7 @@ def _tell_plan(parts: Sequence[Part], cache: RunCache) -> None:
 
 def _run(
     parts: Sequence[Part], output: Path, merge: Sequence[Path], resources: Resources
-) -> list[str]:
+) -> dict[str, str]:
     """Runs what is neither here nor in the folders to merge."""
     wanted = needed_runs(parts)
     cache = RunCache(output)
@@ -181,7 +174,7 @@ def _run(
     merge_runs(output, merge, missing)
     jobs = make_jobs(missing, output)
     jobs = [job for job in jobs if not (job.path / "results.json").exists()]
-    return run_jobs(jobs, resources) if jobs else []
+    return run_jobs(jobs, resources) if jobs else {}
 
 
 def _conclude(parts: Sequence[Part], cache: RunCache, request: Request) -> list[Outcome]:

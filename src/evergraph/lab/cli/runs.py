@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,29 +25,73 @@ from evergraph.config import (
 from evergraph.errors import InputError
 from evergraph.files import read_regular, write_atomic
 from evergraph.lab.cli import options
-from evergraph.lab.cli.progress import RunProgress, make_console
-from evergraph.lab.jobs import dataset_slug, slug
-from evergraph.lab.runs import RunFolder, execute
-from evergraph.lab.tables import Sheet, accuracy_matrix, run_scores
+from evergraph.lab.cli.progress import RunProgress, make_console, show
+from evergraph.lab.folder import RunFolder, dataset_slug, slug
+from evergraph.lab.runs import execute
+from evergraph.lab.tables import Sheet, accuracy_matrix, as_markdown, run_scores
 from evergraph.lab.trackers import check_tracker, tracked
+
+
+@dataclass(frozen=True)
+class SettingOptions:
+    """Settings as a file, as options of their own and as ``--set``; the latter wins."""
+
+    sets: options.SetOption = None
+    config: Annotated[
+        Path | None, typer.Option(help="A YAML file of settings, or a run's config.yaml.")
+    ] = None
+    selector: Annotated[str | None, typer.Option(help="Which nodes are replayed.")] = None
+    classes_per_task: Annotated[int | None, typer.Option(help="Classes per task.")] = None
+    split_seed: Annotated[int | None, typer.Option(help="Fix the split whatever the seed.")] = None
+    order: Annotated[
+        str | None, typer.Option(help="Class order: label, alphabetical or random:SEED.")
+    ] = None
+    evaluate: Annotated[
+        str | None,
+        typer.Option(help="test, or validation: hold out 10 % of the training nodes to tune on."),
+    ] = None
+    batch_size: Annotated[
+        str | None,
+        typer.Option(help="Nodes per step: auto, full, or a number to train on sampled parts."),
+    ] = None
+    fanout: Annotated[int | None, typer.Option(help="Neighbours drawn per node when sampling.")] = (
+        None
+    )
+
+    def file(self) -> dict[str, Any]:
+        """Reads the file that ``--config`` names."""
+        if self.config is None:
+            return {}
+        try:
+            text = read_regular(self.config).decode()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            raise InputError(
+                f"Expected '--config' to name a readable file (got '{self.config}': {reason}); "
+                "check the path."
+            ) from None
+        return load_mapping(text, str(self.config))
+
+    def shared(self) -> dict[str, Any]:
+        """Joins all settings."""
+        named = {key: value for key, value in vars(self).items() if value is not None}
+        settings = self.file() | {key: named[key] for key in named.keys() - {"sets", "config"}}
+        if self.batch_size and self.batch_size.isdigit():
+            settings["batch_size"] = int(self.batch_size)
+        if self.evaluate == "validation":
+            settings.setdefault("validation_fraction", 0.1)
+        return settings | parse_settings(self.sets or [])
 
 
 def run(
     dataset: Annotated[str, typer.Option(help="Name, or path to an npz file.")] = "cora",
     method: Annotated[str, typer.Option(help="NAME[:key=value,...][@label].")] = "dslr",
     seed: Annotated[int, typer.Option(help="Source of all randomness.")] = 0,
-    sets: options.SetOption = None,
-    config: options.ConfigOption = None,
+    *,
+    settings: SettingOptions,
     output: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
-    selector: options.SelectorOption = None,
     device: options.DeviceOption = "auto",
     data_root: options.DataRootOption = None,
-    classes_per_task: options.ClassesOption = None,
-    split_seed: options.SplitSeedOption = None,
-    order: options.OrderOption = None,
-    evaluate: options.EvaluateOption = None,
-    batch_size: options.BatchSizeOption = None,
-    fanout: options.FanoutOption = None,
     track: options.TrackOption = None,
     as_printed: Annotated[
         bool, typer.Option("--as-printed", help="Settings as the paper prints them.")
@@ -58,42 +104,33 @@ def run(
     """Run one method on one dataset with one seed."""
     if track is not None:
         check_tracker(track)
-    described = complete_config(config)
-    if described is not None:
-        if sets:
-            raise InputError(
-                f"Expected '--set' only without a complete '--config' (got '{sets[0]}' beside "
-                f"'{config}'); edit a copy of the file instead."
-            )
-        if explain:
-            show_settings(described, {}, str(config), as_json)
-        else:
-            folder = output or default_folder(described)
-            carry_out(described, folder, device, data_root, as_json, track)
-        return
-    shared = shared_settings(
-        sets,
-        config,
-        selector=selector,
-        classes_per_task=classes_per_task,
-        split_seed=split_seed,
-        order=order,
-        evaluate=evaluate,
-        batch_size=batch_size,
-        fanout=fanout,
-    )
-    variant = Variant.parse(method)
-    check_shared(shared, [variant.name])
     presets: Presets = "printed" if as_printed else "tuned"
-    resolved = resolve(Variant.parse_dataset(dataset), variant, seed, shared, presets)
+    described, origins = describe(dataset, method, seed, settings, presets)
     if explain:
-        file = read_settings(config) if config is not None else {}
-        words = {key: value for key, value in shared.items() if file.get(key, ...) != value}
-        layers = {str(config): file, "--set": words, "--method": variant.options}
-        origins = complete(resolved.dataset, resolved.method, layers, presets).origins
-        show_settings(resolved, origins, "", as_json)
-        return
-    carry_out(resolved, output or default_folder(resolved), device, data_root, as_json, track)
+        show_settings(described, origins, as_json)
+    else:
+        folder = output or default_folder(described)
+        carry_out(described, folder, device, data_root, as_json, track)
+
+
+def describe(
+    dataset: str, method: str, seed: int, settings: SettingOptions, presets: Presets
+) -> tuple[RunConfig, Mapping[str, str]]:
+    """Makes the description of a run, and says where every setting comes from."""
+    file = settings.file()
+    if "schema_version" in file:  # complete, as a run folder's
+        if settings.sets:
+            raise InputError(
+                f"Expected '--set' only without a complete '--config' (got '{settings.sets[0]}' "
+                f"beside '{settings.config}'); edit a copy of the file instead."
+            )
+        return RunConfig.from_values(file), defaultdict(lambda: str(settings.config))
+    shared, variant = settings.shared(), Variant.parse(method)
+    check_shared(shared, [variant.name])
+    config = resolve(Variant.parse_dataset(dataset), variant, seed, shared, presets)
+    words = {key: value for key, value in shared.items() if file.get(key, ...) != value}
+    layers = {str(settings.config): file, "--set": words, "--method": variant.options}
+    return config, complete(config.dataset, config.method, layers, presets).origins
 
 
 def resume(
@@ -126,23 +163,12 @@ def carry_out(
     """Executes a configuration and prints what came of it."""
     progress = RunProgress(make_console(stderr=True))
     with progress.running():
-        follow = tracked(track, config, folder, progress) if track is not None else progress
+        follow = progress if track is None else tracked(track, config, folder, progress)
         results = execute(config, folder, device=device, data_root=data_root, on_event=follow)
-    write_atomic(folder / "report.md", report_text(results).encode())
-    if as_json:
-        print(json.dumps(results, indent=2))
-        return
-    console = make_console()
-    console.print(accuracy_matrix(results).rich())
-    console.print(run_scores(results).rich())
-    seconds = results["seconds"]["total"]
-    console.print(f"{seconds:.1f} s · {folder}/results.json · {folder}/report.md", markup=False)
-
-
-def report_text(results: dict[str, Any]) -> str:
-    """Writes a run's tables as Markdown."""
-    sheets = [run_scores(results), accuracy_matrix(results)]
-    return "\n\n".join(sheet.markdown() for sheet in sheets) + "\n"
+    scores, matrix = run_scores(results), accuracy_matrix(results)
+    write_atomic(folder / "report.md", as_markdown([scores, matrix]).encode())
+    line = f"{results['seconds']['total']:.1f} s · {folder}/results.json · {folder}/report.md"
+    show(results, [matrix, scores], as_json, line)
 
 
 def default_folder(config: RunConfig) -> Path:
@@ -151,84 +177,20 @@ def default_folder(config: RunConfig) -> Path:
     return Path("runs") / name
 
 
-def show_settings(
-    config: RunConfig, origins: Mapping[str, str], otherwise: str, as_json: bool
-) -> None:
+def show_settings(config: RunConfig, origins: Mapping[str, str], as_json: bool) -> None:
     """Prints every setting with its value and its origin."""
     content = config.model_dump(mode="json")
-    sections = {name: content[name] for name in ("settings", *SECTIONS)}
-    if as_json:
-        shown = {
-            name: {
-                key: {"value": value, "origin": origins.get(key, otherwise)}
-                for key, value in values.items()
-            }
-            for name, values in sections.items()
+    shown = {
+        name: {
+            key: {"value": value, "origin": origins[key]} for key, value in content[name].items()
         }
-        print(json.dumps(shown, indent=2))
-        return
+        for name in ("settings", *SECTIONS)
+    }
     rows = [
-        [key, json.dumps(value), origins.get(key, otherwise), name]
-        for name, values in sections.items()
-        for key, value in values.items()
+        [key, json.dumps(about["value"]), about["origin"], name]
+        for name, values in shown.items()
+        for key, about in values.items()
     ]
     title = f"{config.label} on {config.dataset_name}, seed {config.seed}: {config.hash}"
     columns = ["setting", "value", "origin", "section"]
-    make_console().print(Sheet(title, columns, rows, prose=("value", "origin")).rich())
-
-
-def read_text(path: Path) -> str:
-    """Reads the file that ``--config`` names."""
-    try:
-        return read_regular(path).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise InputError(
-            f"Expected '--config' to name a readable file (got '{path}': {reason}); check the path."
-        ) from None
-
-
-def complete_config(path: Path | None) -> RunConfig | None:
-    """Returns the run that a file describes completely, as a run folder's does, or None."""
-    if path is None:
-        return None
-    text = read_text(path)
-    if "schema_version" not in load_mapping(text, str(path)):
-        return None
-    return RunConfig.from_yaml(text, str(path))
-
-
-def read_settings(path: Path) -> dict[str, Any]:
-    """Reads the settings in the file that ``--config`` names."""
-    return load_mapping(read_text(path), str(path))
-
-
-def shared_settings(
-    sets: Sequence[str] | None,
-    config: Path | None,
-    *,
-    selector: str | None = None,
-    classes_per_task: int | None = None,
-    split_seed: int | None = None,
-    order: str | None = None,
-    evaluate: str | None = None,
-    batch_size: str | None = None,
-    fanout: int | None = None,
-) -> dict[str, Any]:
-    """Joins a settings file, named options and ``--set``; the latter wins."""
-    settings: dict[str, Any] = {}
-    if config is not None:
-        settings |= read_settings(config)
-    named = {
-        "selector": selector,
-        "classes_per_task": classes_per_task,
-        "split_seed": split_seed,
-        "order": order,
-        "evaluate": evaluate,
-        "batch_size": int(batch_size) if batch_size and batch_size.isdigit() else batch_size,
-        "fanout": fanout,
-    }
-    settings |= {key: value for key, value in named.items() if value is not None}
-    if evaluate == "validation":
-        settings.setdefault("validation_fraction", 0.1)
-    return settings | parse_settings(sets or [])
+    show(shown, [Sheet(title, columns, rows, prose=("value", "origin"))], as_json)

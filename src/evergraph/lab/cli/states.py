@@ -20,7 +20,7 @@ from evergraph.estimator.state import State
 from evergraph.estimator.tables import Table, read_table, write_table
 from evergraph.estimator.transaction import learn_into, load_state, resume
 from evergraph.lab.cli import options
-from evergraph.lab.cli.progress import ChangeProgress, make_console
+from evergraph.lab.cli.progress import RunProgress, make_console
 from evergraph.lab.tables import Sheet
 from evergraph.nn.device import pick_device
 
@@ -76,7 +76,7 @@ def learn(
             "--remove-nodes or --remove-edges."
         )
     tables = {name: read_table(path) for name, path in named.items() if path is not None}
-    progress = ChangeProgress(make_console(stderr=True))
+    progress = RunProgress(make_console(stderr=True), change=True)
     with progress.running():
         following = learn_into(
             state,
@@ -154,7 +154,7 @@ def convert(
 def resume_state(path: Path, device: str, as_json: bool, discard: bool) -> None:
     """Finishes an interrupted change of a state, or forgets it."""
     console = make_console(stderr=True)
-    progress = ChangeProgress(console)
+    progress = RunProgress(console, change=True)
     with progress.running():
         state, told = resume(path, device=pick_device(device), discard=discard, on_event=progress)
     console.print(told, markup=False)

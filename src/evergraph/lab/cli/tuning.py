@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,13 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from evergraph.config import RunConfig, Variant, check_shared, parse_settings
-from evergraph.errors import InputError
+from evergraph.files import read_json
 from evergraph.lab.cli import options
-from evergraph.lab.cli.grids import check_counts, check_finished, check_output, parse_methods
-from evergraph.lab.cli.progress import GridProgress, make_console
+from evergraph.lab.cli.grids import check_at_least, check_finished
+from evergraph.lab.cli.progress import GridProgress, make_console, show
 from evergraph.lab.engines import Resources
-from evergraph.lab.grid import run_grid
-from evergraph.lab.jobs import Job, make_jobs
+from evergraph.lab.folder import Job, check_output, make_jobs
+from evergraph.lab.grid import parse_methods, run_grid
 from evergraph.lab.tables import METRICS, Sheet, number
 from evergraph.lab.trials import (
     TrialRow,
@@ -43,21 +42,15 @@ def tune(
     recipe: Annotated[
         bool, typer.Option("--recipe", help="Search lr, dropout, head and smoothing too.")
     ] = False,
-    jobs: options.JobsOption = None,
+    *,
+    resources: options.ResourceOptions,
     sets: options.SetOption = None,
-    device: options.DeviceOption = "auto",
-    data_root: options.DataRootOption = None,
-    engine: options.EngineOption = "local",
-    address: options.AddressOption = None,
-    gpus: options.GpusOption = 0.0,
     as_json: options.JsonOption = False,
 ) -> None:
     """Search methods' declared grids on validation nodes; a killed search continues."""
     check_output(output)
-    check_counts(trials=trials, seeds=seeds)
-    resources = Resources(jobs, device, data_root, engine, address, gpus)
-    if finalists < 0:
-        raise InputError(f"Expected '--finalists' of at least 0 (got {finalists}); raise it.")
+    check_at_least(1, trials=trials, seeds=seeds)
+    check_at_least(0, finalists=finalists)
     shared = parse_settings(sets or [])
     variants = parse_methods(method or ["dslr"])
     check_shared(shared, [variant.name for variant in variants])
@@ -84,12 +77,8 @@ def tune(
             measure=runner,
             after_round=lambda: write_log(output, join_rows(old, rows())),
         )
-    if as_json:
-        print(json.dumps([asdict(row) for row in rows()], indent=2))
-    else:
-        console = make_console()
-        console.print(tuning_sheet(rows()).rich())
-        console.print(f"{log} · {output / 'best.yaml'}", markup=False)
+    content, line = [asdict(row) for row in rows()], f"{log} · {output / 'best.yaml'}"
+    show(content, [tuning_sheet(rows())], as_json, line)
     check_finished(runner.failed)
 
 
@@ -101,23 +90,23 @@ class Runner:
 
     def __init__(self, output: Path, resources: Resources, progress: GridProgress) -> None:
         self.output, self.resources, self.progress = output, resources, progress
-        self.failed: list[str] = []
+        self.failed: dict[str, str] = {}
         self.seconds: dict[tuple[str, str], float] = {}  # by dataset and method
 
     def __call__(self, configs: Sequence[RunConfig]) -> list[dict[str, Any] | None]:
         """Returns results in the order of the configurations, None for failures."""
         jobs = make_jobs(configs, self.output)
-        found: dict[Path, dict[str, Any] | None] = {}
-
-        def note(job: Job, results: dict[str, Any] | None, text: str | None) -> None:
-            found[job.path] = results
+        slowest_first = sorted(jobs, key=lambda job: -self.seconds.get(_kind(job), math.inf))
+        self.failed |= run_grid(
+            slowest_first, self.resources, self.progress.message, self.progress.done
+        )
+        found: list[dict[str, Any] | None] = []
+        for job in jobs:
+            results = None if job.name in self.failed else read_json(job.path / "results.json")
+            found.append(results)
             if results is not None:
                 self.seconds[_kind(job)] = results["seconds"]["total"]
-            self.progress.done(job, results, text)
-
-        slowest_first = sorted(jobs, key=lambda job: -self.seconds.get(_kind(job), math.inf))
-        self.failed += run_grid(slowest_first, self.resources, self.progress.message, note)
-        return [found[job.path] for job in jobs]
+        return found
 
 
 def _kind(job: Job) -> tuple[str, str]:

@@ -12,10 +12,10 @@ from evergraph import __version__
 from evergraph.lab.diagnostics import numbers
 from evergraph.lab.paper.experiment import Row
 from evergraph.lab.paper.metrics import METRICS
-from evergraph.lab.paper.numbers import claims
 from evergraph.lab.paper.projection import project
 from evergraph.lab.report.collect import Collection, Group, Run
 from evergraph.lab.summary import difference_to_claim, estimate, quantile
+from evergraph.lab.tables import claims
 
 METRIC_KEYS = ("pm", "fm", "current")
 #: Numbers about the buffer and the nodes around it, averaged over seeds: metric and view.

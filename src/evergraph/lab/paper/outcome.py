@@ -16,9 +16,9 @@ from typing import Any
 from evergraph.lab.paper.contrasts import Table
 from evergraph.lab.paper.experiment import Experiment, Metric
 from evergraph.lab.paper.experiments import EXPERIMENTS
-from evergraph.lab.paper.numbers import paper_numbers
 from evergraph.lab.paper.verdicts import holm, judge_number, judge_statement, p_value
 from evergraph.lab.summary import mean_std
+from evergraph.lab.tables import paper_numbers
 
 Outcome = Mapping[str, Any]
 SCHEMA_VERSION = 2

@@ -18,8 +18,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from evergraph.lab.paper.numbers import Claim
 from evergraph.lab.summary import difference_to_claim, mean_std, paired_interval
+from evergraph.lab.tables import Claim
 
 #: Widest interval that still says something, in points.
 WIDEST = 4.0

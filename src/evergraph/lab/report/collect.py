@@ -11,8 +11,7 @@ from typing import Any
 from evergraph.config import SCHEMA_VERSION, load_mapping
 from evergraph.errors import InputError
 from evergraph.files import read_json
-from evergraph.lab.folder import read_results
-from evergraph.lab.runs import finished_runs
+from evergraph.lab.folder import finished_runs, read_results
 from evergraph.stream.datasets import DATASETS
 
 

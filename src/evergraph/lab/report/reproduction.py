@@ -14,7 +14,6 @@ from evergraph.config import load_mapping
 from evergraph.errors import InputError, unknown_name
 from evergraph.files import make_folder, read_json, write_atomic, write_json
 from evergraph.lab.paper.experiments import EXPERIMENTS
-from evergraph.lab.paper.numbers import paper_numbers
 from evergraph.lab.paper.outcome import Outcome, judged, measured
 from evergraph.lab.report.figures import write_figure
 from evergraph.lab.report.outcomes import (
@@ -24,7 +23,7 @@ from evergraph.lab.report.outcomes import (
     outcome_sheets,
     verdict_of,
 )
-from evergraph.lab.tables import Sheet
+from evergraph.lab.tables import Sheet, paper_numbers
 
 EXPLANATIONS = "explanations.yaml"
 #: The folder beside the document that holds what was measured, and a few pictures.
