@@ -59,7 +59,7 @@ def main() -> None:
 
 def bare(state: State, *, fresh: bool) -> None:
     """Runs the network and nothing else."""
-    graph, model = state.shown, state.learner.model
+    graph, model = state.edits.apply(state.graph.adjacency), state.learner.model
     assert model is not None
     if fresh:
         graph = Adjacency(graph.num_nodes, graph.src, graph.dst, graph.indptr)

@@ -90,7 +90,7 @@ def test_every_method_lives_through_every_kind_of_change(
     if buffer is not None:
         assert 0 <= int(buffer.nodes.min()) <= int(buffer.nodes.max()) < left
         assert len(buffer) <= 12
-        held_out = clf._now().evaluator.held_out.nodes
+        held_out = clf._now().held_out.nodes
         assert not torch.isin(buffer.nodes, held_out).any()
 
 
@@ -135,26 +135,26 @@ def test_classes_come_in_order_of_arrival_sorted_within_a_batch():
 def test_held_out_nodes_are_a_share_of_every_class_and_never_trained_on():
     clf = quick(validation_fraction=0.25).learn(**named(line(16)))
     state = clf._now()
-    held = state.evaluator.held_out
+    held = state.held_out
     assert torch.bincount(held.labels).tolist() == [2, 2]  # a quarter of eight each
-    assert int(state.evaluator.shown.sum()) == 12
-    assert not state.evaluator.shown[held.nodes].any()
+    assert int(state.shown.sum()) == 12
+    assert not state.shown[held.nodes].any()
     assert clf.history_[0]["trained_on"] == 12
-    row = int(torch.nonzero(state.evaluator.shown)[0])
+    row = int(torch.nonzero(state.shown)[0])
     clf.update([f"n{row}"], labels=["odd"])  # a label that was shown cannot judge any more
-    assert clf._now().evaluator.held_out.nodes.tolist() == held.nodes.tolist()
+    assert clf._now().held_out.nodes.tolist() == held.nodes.tolist()
 
 
 def test_held_out_node_of_a_corrected_label_judges_on_unless_its_class_is_new():
     clf = quick(validation_fraction=0.25).learn(**named(line(16)))
-    first, second = clf._now().evaluator.held_out.nodes[:2].tolist()
+    first, second = clf._now().held_out.nodes[:2].tolist()
     names = clf._now().graph.ids
     clf.update([names[first]], labels=["odd"])
-    held = clf._now().evaluator.held_out
+    held = clf._now().held_out
     assert held.labels[held.nodes == first].tolist() == [1]
     assert clf.history_[-1]["trained_on"] == 0
     clf.update([names[second]], labels=["third"])
-    assert second not in clf._now().evaluator.held_out.nodes.tolist()
+    assert second not in clf._now().held_out.nodes.tolist()
     assert clf.history_[-1]["trained_on"] == 1
     assert clf.predict_proba().shape == (16, 3)
 
@@ -168,7 +168,7 @@ def test_the_only_label_of_a_class_is_learned_not_held_out():
 
 def test_no_fraction_holds_nothing_out():
     clf = quick(validation_fraction=0).learn(**named(line(8)))
-    assert not clf._now().evaluator.held_out.nodes.numel()
+    assert not clf._now().held_out.nodes.numel()
     assert clf.history_[0]["accuracy"] is None
 
 
@@ -192,7 +192,7 @@ def test_held_out_accuracy_is_that_of_the_predictions():
     settings = {"epochs": 100, "dropout": 0.0, "lr": 0.05}
     clf = quick("finetune", validation_fraction=0.25, settings=settings).learn(**batch)
     state = clf._now()
-    held = state.evaluator.held_out
+    held = state.held_out
     names = [state.graph.ids[row] for row in held.nodes.tolist()]
     truth = [state.classes[label] for label in held.labels.tolist()]
     assert clf.history_[-1]["accuracy"] == pytest.approx(100 * clf.score(names, truth))

@@ -139,5 +139,5 @@ def test_fifty_kills_of_a_run_lose_nothing(killer: Killer, work: Path):
 
 
 @pytest.mark.slow
-def test_fifty_kills_of_learn_lose_nothing(killer: Killer, work: Path):
-    assert kill_learns(killer, work, 50) >= 30
+def test_ninety_five_kills_of_learn_lose_nothing(killer: Killer, work: Path):
+    assert kill_learns(killer, work, 95) >= 57  # a hundred moments with the quick ones

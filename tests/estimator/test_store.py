@@ -25,6 +25,7 @@ from evergraph.errors import InputError
 from evergraph.estimator import ContinualNodeClassifier
 from evergraph.estimator.inputs import Change, make_change
 from evergraph.estimator.state import State
+from evergraph.estimator.step import advance
 from evergraph.estimator.store import Store
 from evergraph.estimator.transaction import learn_into, load_state, resume
 
@@ -109,7 +110,7 @@ def test_the_same_changes_give_the_same_content_in_files_and_in_memory(
     assert contents(tmp_path / "other") == contents(folder)
     clf = ContinualNodeClassifier(device="cpu", **GIVEN)
     for start in (0, 6):
-        clf._apply(change(start)(clf._now()))
+        clf._state = advance(clf._now(), change(start)(clf._now()), CPU)
     assert stored(clf) == stored(load(folder))
 
 
@@ -402,11 +403,18 @@ def test_forged_documents_are_refused_before_memory_is_taken(folder: Path, case:
         load(folder)
 
 
-def test_a_projection_that_cannot_fit_is_refused(tmp_path: Path):
-    settings = {"projection": 4}
-    clf = ContinualNodeClassifier("analytic", settings=settings, device="cpu")
-    clf.learn(["a", "b"], torch.eye(2), labels=["u", "v"]).save(tmp_path / "state")
-    rewrite(tmp_path / "state", lambda d: d["config"]["settings"].update(projection=10**13))
+@pytest.mark.parametrize("learned", [True, False])
+def test_a_forged_projection_is_refused_on_any_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, learned: bool
+):
+    clf = ContinualNodeClassifier("analytic", settings={"projection": 4}, device="cpu")
+    labels = ["u", "v"] if learned else None
+    clf.learn(["a", "b"], torch.eye(2), labels=labels).save(tmp_path / "state")
+    rewrite(tmp_path / "state", lambda d: d["config"]["settings"].update(projection=10**8))
+    # What was learned does not belong to such a width, however much would fit. Before that it is
+    # the memory alone that says no.
+    memory = 1 << 60 if learned else 1 << 30
+    monkeypatch.setattr("evergraph.estimator.content.physical_memory", lambda: memory)
     with pytest.raises(InputError, match="to be whole"):
         load(tmp_path / "state")
 

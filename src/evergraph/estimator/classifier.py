@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from evergraph.errors import InputError
 from evergraph.estimator.config import make_config
 from evergraph.estimator.diagnosis import diagnose
-from evergraph.estimator.inputs import Change, from_object, make_change, read_ids, read_labels
+from evergraph.estimator.inputs import from_object, make_change, read_ids, read_labels
 from evergraph.estimator.state import State
 from evergraph.estimator.step import OnEvent, advance
 from evergraph.estimator.transaction import load_state, save_state
@@ -85,8 +85,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             on_event: Called with what happens during training.
         """
         brought = from_object(ids, x, edges, labels, known=self._now().graph.rows)
-        change = make_change("learn", columns=self._now().columns, **brought)
-        return self._apply(change, on_event)
+        return self._apply("learn", on_event, **brought)
 
     def update(self, ids: Any, x: Any = None, labels: Any = None) -> Self:
         """Gives known nodes new features, late labels or both.
@@ -98,23 +97,17 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         """
         names = read_ids(ids)
         late = read_labels(labels, names)
-        change = make_change(
-            "update", columns=self._now().columns, updated=names, updated_x=x, labels=late
-        )
         self._now().graph.find(names, "ids")
-        return self._apply(change)
+        return self._apply("update", updated=names, updated_x=x, labels=late)
 
     def remove(self, ids: Any = None, edges: Any = None) -> Self:
         """Removes nodes with all that is kept of them, or single edges."""
-        change = make_change("remove", columns=None, removed=ids, removed_edges=edges)
-        return self._apply(change)
+        return self._apply("remove", removed=ids, removed_edges=edges)
 
     def fit(self, ids: Any, x: Any = None, edges: Any = None, labels: Any = None) -> Self:
         """Forgets everything and learns a first batch, with the parameters as they are now."""
-        fresh = State.initial(make_config(self._given()))
-        brought = from_object(ids, x, edges, labels, known={})
-        change = make_change("learn", columns=None, **brought)
-        self._state: State = advance(fresh, change, pick_device(self.device))
+        fresh = type(self)(**self.get_params(deep=False)).learn(ids, x, edges, labels)
+        self._state: State = fresh._now()
         self._saved: tuple[Path, int] | None = None
         return self
 
@@ -123,13 +116,8 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     ) -> Self:
         """Learns a further batch, as :meth:`learn` does.
 
-        Args:
-            ids: As in :meth:`learn`.
-            x: As in :meth:`learn`.
-            edges: As in :meth:`learn`.
-            labels: As in :meth:`learn`.
-            classes: All class names that may come, if you want others to be refused; classes
-                need not be known beforehand.
+        ``classes`` are all class names that may come, if you want others to be refused; they need
+        not be known beforehand.
         """
         if classes is not None and labels is not None:
             allowed = set(read_ids(classes, "classes"))
@@ -166,7 +154,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def diagnose(self) -> dict[str, Any]:
         """Describes classes, buffer, memory and held-out accuracy, with warnings."""
-        return diagnose(self._now(), self._place())
+        return diagnose(self._now(), pick_device(self.device))
 
     @property
     def classes_(self) -> Array:
@@ -218,15 +206,13 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     def __sklearn_is_fitted__(self) -> bool:
         return bool(self._now().classes)
 
-    def _given(self) -> dict[str, Any]:
-        given = self.get_params(deep=False)
-        del given["device"]
-        return {**given, "settings": given["settings"] or {}}
-
     def _now(self) -> State:
         """Returns the state, making the first one when there is none."""
         if getattr(self, "_state", None) is None:
-            self._state = State.initial(make_config(self._given()))
+            given = self.get_params(deep=False)
+            del given["device"]
+            config = make_config({**given, "settings": given["settings"] or {}})
+            self._state = State.initial(config)
         return self._state
 
     def _learned(self) -> State:
@@ -237,14 +223,13 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             )
         return state
 
-    def _apply(self, change: Change, on_event: OnEvent | None = None) -> Self:
-        self._state = advance(self._now(), change, self._place(), on_event)
+    def _apply(self, kind: str, on_event: OnEvent | None = None, **parts: Any) -> Self:
+        state = self._now()
+        change = make_change(kind, columns=state.columns, **parts)
+        self._state = advance(state, change, pick_device(self.device), on_event)
         return self
 
     def _logits(self, ids: Any) -> torch.Tensor:
         state = self._learned()
-        logits = state.logits(self._place())
+        logits = state.logits(pick_device(self.device))
         return logits if ids is None else logits[state.graph.find(read_ids(ids), "ids")]
-
-    def _place(self) -> torch.device:
-        return pick_device(self.device)

@@ -70,8 +70,9 @@ def make_config(given: Mapping[str, Any]) -> EstimatorConfig:
     for key in options:
         if key not in known:
             raise unknown_name(f"setting of method '{parameters.method}'", key, known)
-    if parameters.preset is not None and parameters.preset not in _presets():
-        raise unknown_name("preset", parameters.preset, _presets())
+    presets = read_presets().keys() - {"all"}
+    if parameters.preset is not None and parameters.preset not in presets:
+        raise unknown_name("preset", parameters.preset, presets)
     found = complete(parameters.preset, parameters.method, {"user": options})
     return EstimatorConfig(
         parameters=parameters,
@@ -79,10 +80,6 @@ def make_config(given: Mapping[str, Any]) -> EstimatorConfig:
         training=found.training,
         model=found.model,
     )
-
-
-def _presets() -> set[str]:
-    return read_presets().keys() - {"all"}
 
 
 def read_config(content: Mapping[str, Any]) -> EstimatorConfig:

@@ -17,74 +17,93 @@ from torch import Tensor
 from evergraph.errors import InputError
 from evergraph.estimator.config import EstimatorConfig, read_config
 from evergraph.estimator.graph import Edits, GrowingGraph, Id, undirected
-from evergraph.estimator.inputs import Change, check_finite, unique_ids
-from evergraph.estimator.state import Entry, Evaluator, State
+from evergraph.estimator.inputs import Change, make_change, read_ids, unique_ids
+from evergraph.estimator.state import Entry, State
 from evergraph.files import physical_memory
 from evergraph.methods import make_method
 from evergraph.stream import Adjacency, Features, LabelledNodes, SparseRows
 from evergraph.train import Learner, learner_state, restore_learner
 from evergraph.validation import parse
 
+KEYS = {
+    *("config", "classes", "columns", "history", "ids", "features", "edges", "edits", "learner"),
+    *("granted", "held_out", "shown"),
+}
+
 
 def state_content(state: State) -> dict[str, Any]:
     """Returns plain values and arrays that :func:`restore_state` takes back."""
-    history = [entry.model_dump(mode="json") for entry in state.history]
+    graph, held_out = state.graph, state.held_out
+    return {
+        "config": state.config.model_dump(mode="json"),
+        "classes": list(state.classes),
+        "columns": state.columns,
+        "history": _history_content(state.history),
+        "ids": _ids_content(graph.ids),
+        "features": _features_content(graph.features),
+        # Every edge once, by its later end: edges of new nodes come last.
+        "edges": ends(undirected(graph.adjacency.keys, graph.num_nodes)),
+        "edits": {"added": ends(state.edits.added), "deleted": ends(state.edits.deleted)},
+        "learner": learner_state(state.learner),
+        "granted": {"nodes": state.granted.nodes, "labels": state.granted.labels},
+        "held_out": {"nodes": held_out.nodes, "labels": held_out.labels},
+        "shown": state.shown,
+    }
+
+
+def restore_state(content: Mapping[str, Any]) -> State:
+    """Checks and takes back what :func:`state_content` returned, perhaps written by anyone."""
+    if content.keys() != KEYS:
+        raise ValueError("more or less than a state")
+    config, columns, shown = read_config(content["config"]), content["columns"], content["shown"]
+    ids, classes = unique_ids(_restore_ids(content["ids"])), unique_ids(content["classes"])
+    n, k = len(ids), len(classes)
+    features = _restore_features(content["features"])
+    if features is None or features.shape[0] != n or shown.shape != (n,):
+        raise ValueError("features or marks of other nodes")
+    if columns is not None and len(columns) != features.shape[1]:
+        raise ValueError("names of other features")
+    _check_kind(shown, torch.bool, 1)
+    edges = torch.stack(_restore_rows(content["edges"], first=n, second=n))
+    keys = edges[1] * n + edges[0]
+    if bool((edges[0] >= edges[1]).any()) or bool((keys[1:] <= keys[:-1]).any()):
+        raise ValueError("edges twice or in a wrong order")
+    edits = [
+        torch.stack(_restore_rows(content["edits"][key], first=n, second=n))
+        for key in ("added", "deleted")
+    ]
+    held_out, granted = (
+        LabelledNodes(*_restore_rows(content[key], nodes=n, labels=k))
+        for key in ("held_out", "granted")
+    )
+    history = tuple(parse(Entry, entry) for entry in content["history"])
+    _history_content(history)
+    return State(
+        config,
+        GrowingGraph(
+            tuple(ids), features, Adjacency.from_edges(torch.cat([edges, edges.flip(0)], dim=1), n)
+        ),
+        tuple(classes),
+        _restore_learner(content["learner"], config, features.shape[1], n, k),
+        held_out,
+        shown,
+        granted,
+        Edits(*edits),
+        history,
+        None if columns is None else tuple(map(str, columns)),
+    )
+
+
+def _history_content(history: Sequence[Entry]) -> list[dict[str, Any]]:
+    content = [entry.model_dump(mode="json") for entry in history]
     try:
-        json.dumps(history, allow_nan=False)
+        json.dumps(content, allow_nan=False)
     except ValueError:
         raise InputError(
             "Expected finite numbers in what a method reports (got NaN or infinity); correct "
             "the method."
         ) from None
-    edits = {"added": state.edits.added, "deleted": state.edits.deleted}
-    return {
-        "config": state.config.model_dump(mode="json"),
-        "classes": list(state.classes),
-        "columns": None if state.columns is None else list(state.columns),
-        "history": history,
-        "ids": ids_content(state.graph.ids),
-        "features": features_content(state.graph.features),
-        "edges": edges_content(state.graph.adjacency),
-        "edits": {k: {"first": v[0], "second": v[1]} for k, v in edits.items()},
-        "learner": learner_state(state.learner),
-        "granted": _labels_content(state.granted),
-        "held_out": _labels_content(state.evaluator.held_out),
-        "shown": state.evaluator.shown,
-    }
-
-
-def restore_state(content: Mapping[str, Any]) -> State:
-    """Checks and takes back what :func:`state_content` returned, perhaps written by anyone.
-
-    Everything that compiled code will trust is checked; wrong content raises anything.
-    """
-    config = read_config(content["config"])
-    ids, classes, columns = restore_ids(content["ids"]), content["classes"], content["columns"]
-    for names in (ids, classes):
-        if len(set(names)) < len(names) or len({type(name) for name in names} | {str, int}) > 2:
-            raise ValueError("names twice or of several kinds")
-    features = restore_features(content["features"])
-    if features.shape[0] != len(ids):
-        raise ValueError("features of other nodes")
-    if columns is not None and len(columns) != features.shape[1]:
-        raise ValueError("names of other features")
-    graph = GrowingGraph(tuple(ids), features, restore_edges(content["edges"], len(ids)))
-    pairs = (restore_pairs(content["edits"][key], len(ids)) for key in ("added", "deleted"))
-    shown = content["shown"]
-    if shown.dtype != torch.bool or shown.shape != (len(ids),):
-        raise ValueError("marks of other nodes")
-    sizes = (len(ids), len(classes))
-    return State(
-        config,
-        graph,
-        tuple(classes),
-        _restore_learner(content["learner"], config, features.shape[1], *sizes),
-        Evaluator(_restore_labels(content["held_out"], *sizes), shown),
-        _restore_labels(content["granted"], *sizes),
-        Edits(*pairs),
-        tuple(parse(Entry, entry) for entry in content["history"]),
-        None if columns is None else tuple(str(name) for name in columns),
-    )
+    return content
 
 
 def _restore_learner(
@@ -106,7 +125,7 @@ def _restore_learner(
     buffer = learner.method.buffer
     if buffer is not None and len(buffer):
         buffer.renumber(torch.arange(num_nodes))  # refuses nodes that are not there
-        check_rows(buffer.labels, num_classes)
+        _restore_rows({"labels": buffer.labels}, labels=num_classes)
     if not 0 <= learner.num_seen <= num_nodes:
         raise ValueError("more nodes learned than there are")
     if learner.model is not None:
@@ -116,77 +135,39 @@ def _restore_learner(
     return learner
 
 
-def _labels_content(labelled: LabelledNodes) -> dict[str, Tensor]:
-    return {"nodes": labelled.nodes, "labels": labelled.labels}
-
-
-def _restore_labels(
-    content: Mapping[str, Tensor], num_nodes: int, num_classes: int
-) -> LabelledNodes:
-    nodes, labels = content["nodes"], content["labels"]
-    check_rows(nodes, num_nodes)
-    check_rows(labels, num_classes)
-    if nodes.shape != labels.shape:
-        raise ValueError("labels of other nodes")
-    return LabelledNodes(nodes, labels)
-
-
 def change_content(change: Change) -> dict[str, Any]:
     """Returns plain values and arrays that :func:`restore_change` takes back."""
-    x, updated_x = change.x, change.updated_x
-    names = {
-        "removed": change.removed,
-        "removed_sources": change.removed_edges[0],
-        "removed_targets": change.removed_edges[1],
-        "updated": change.updated,
-        "ids": change.ids,
-        "sources": change.edges[0],
-        "targets": change.edges[1],
-        "labelled": list(change.labels),
-        "labels": list(change.labels.values()),
-    }
+    labels = (list(change.labels), list(change.labels.values()))
+    pairs = {"removed_edges": change.removed_edges, "edges": change.edges, "labels": labels}
     return {
         "kind": change.kind,
-        **{key: ids_content(ids) for key, ids in names.items()},
-        "x": None if x is None else features_content(x),
-        "updated_x": None if updated_x is None else features_content(updated_x),
-        "columns": None if change.columns is None else list(change.columns),
+        **{key: _ids_content(getattr(change, key)) for key in ("removed", "updated", "ids")},
+        **{key: [_ids_content(side) for side in sides] for key, sides in pairs.items()},
+        **{key: _features_content(getattr(change, key)) for key in ("x", "updated_x")},
+        "columns": change.columns,
     }
 
 
 def restore_change(content: Mapping[str, Any]) -> Change:
-    """Takes back what :func:`change_content` returned."""
-    if content["kind"] not in {"learn", "update", "remove"}:
-        raise ValueError("a change of another kind")
-    x, updated_x, columns = content["x"], content["updated_x"], content["columns"]
-    change = Change(
-        content["kind"],
-        removed=unique_ids(restore_ids(content["removed"])),
-        removed_edges=_restore_ends(content, "removed_sources", "removed_targets"),
-        updated=unique_ids(restore_ids(content["updated"])),
-        updated_x=None if updated_x is None else restore_features(updated_x),
-        ids=unique_ids(restore_ids(content["ids"])),
-        x=None if x is None else restore_features(x),
-        edges=_restore_ends(content, "sources", "targets"),
-        labels=dict(zip(*_restore_ends(content, "labelled", "labels"), strict=True)),
-        columns=None if columns is None else tuple(map(str, columns)),
+    """Takes back what :func:`change_content` returned, checked as what a user gives."""
+    ids = {key: _restore_ids(content[key]) for key in ("removed", "updated", "ids")}
+    removed_edges, edges, labels = (
+        zip(*map(_restore_ids, content[key]), strict=True)
+        for key in ("removed_edges", "edges", "labels")
     )
-    for rows, features in ((change.ids, change.x), (change.updated, change.updated_x)):
-        if len(rows) != (0 if features is None else features.shape[0]):
-            raise ValueError("features of other nodes")
-        if features is not None:
-            check_finite(features)
-    return change
+    return make_change(
+        str(content["kind"]),
+        columns=content["columns"],
+        removed_edges=removed_edges,
+        updated_x=_restore_features(content["updated_x"]),
+        x=_restore_features(content["x"]),
+        edges=edges,
+        labels=dict(labels),
+        **ids,
+    )
 
 
-def _restore_ends(content: Mapping[str, Any], *keys: str) -> tuple[list[Id], list[Id]]:
-    first, second = (restore_ids(content[key]) for key in keys)
-    if len(first) != len(second):
-        raise ValueError("pairs that are none")
-    return first, second
-
-
-def ids_content(ids: Sequence[Id]) -> dict[str, Tensor]:
+def _ids_content(ids: Sequence[Id]) -> dict[str, Tensor]:
     """Stores names as arrays: whole numbers, or the bytes of all texts and where each begins."""
     if not ids or isinstance(ids[0], int):
         return {"numbers": torch.tensor(ids, dtype=torch.int64)}
@@ -196,8 +177,10 @@ def ids_content(ids: Sequence[Id]) -> dict[str, Tensor]:
     return {"text": data, "starts": torch.cumsum(lengths, 0)}
 
 
-def restore_ids(content: Mapping[str, Tensor]) -> list[Id]:
-    """Takes back what :func:`ids_content` returned."""
+def _restore_ids(content: Any) -> list[Id]:
+    """Takes names back; 0.1.0 stored them as a list."""
+    if isinstance(content, list):
+        return read_ids(content)
     if "numbers" in content:
         _check_kind(content["numbers"], torch.int64, 1)
         return list(content["numbers"].tolist())
@@ -208,57 +191,44 @@ def restore_ids(content: Mapping[str, Tensor]) -> list[Id]:
     return [text[begin:end].decode() for begin, end in pairwise(starts.tolist())]
 
 
-def edges_content(graph: Adjacency) -> dict[str, Tensor]:
-    """Stores every edge once, by its later end: edges of new nodes come last."""
-    first, second = undirected(graph.keys, graph.num_nodes)
-    return {"first": first, "second": second}
-
-
-def restore_edges(content: Mapping[str, Tensor], num_nodes: int) -> Adjacency:
-    """Takes back what :func:`edges_content` returned."""
-    pairs = restore_pairs(content, num_nodes)
-    keys = pairs[1] * num_nodes + pairs[0]
-    if bool((pairs[0] >= pairs[1]).any()) or bool((keys[1:] <= keys[:-1]).any()):
-        raise ValueError("edges twice or in a wrong order")
-    return Adjacency.from_edges(torch.cat([pairs, pairs.flip(0)], dim=1), num_nodes)
-
-
-def restore_pairs(content: Mapping[str, Tensor], num_nodes: int) -> Tensor:
-    """Checks and joins the two ends of pairs of rows, ``[2, m]``."""
-    for rows in (content["first"], content["second"]):
-        check_rows(rows, num_nodes)
-    return torch.stack([content["first"], content["second"]])
-
-
-def features_content(x: Features) -> dict[str, Any]:
+def _features_content(x: Features | None) -> dict[str, Any] | None:
     """Stores features, dense or sparse."""
-    if isinstance(x, Tensor):
-        return {"dense": x}
-    parts = {"values": x.values, "indices": x.indices, "indptr": x.indptr}
-    return {**parts, "num_columns": x.num_columns}
+    if isinstance(x, SparseRows):
+        return {key: getattr(x, key) for key in ("values", "indices", "indptr", "num_columns")}
+    return None if x is None else {"dense": x}
 
 
-def restore_features(content: Mapping[str, Any]) -> Features:
-    """Takes back what :func:`features_content` returned."""
+def _restore_features(content: Mapping[str, Any] | None) -> Features | None:
+    if content is None:
+        return None
     if "dense" in content:
         x: Tensor = content["dense"]
         _check_kind(x, torch.float32, 2)
         return x
-    values, indices, indptr = content["values"], content["indices"], content["indptr"]
-    columns = int(content["num_columns"])
+    values, indptr, columns = content["values"], content["indptr"], int(content["num_columns"])
     _check_kind(values, torch.float32, 1)
     _check_pointer(indptr, values.numel())
-    check_rows(indices, columns)
+    (indices,) = _restore_rows(content, indices=columns)
     if columns < 1 or values.numel() != indices.numel():
         raise ValueError("features of another shape")
     return SparseRows(values, indices, indptr, columns)
 
 
-def check_rows(rows: Tensor, count: int) -> None:
-    """Refuses numbers ``[m]`` that are not in ``[0, count)``."""
-    _check_kind(rows, torch.int64, 1)
-    if bool(((rows < 0) | (rows >= count)).any()):
-        raise ValueError("a number of something that is not there")
+def ends(pairs: Tensor) -> dict[str, Tensor]:
+    """Stores pairs ``[2, m]`` by their ends, each of which grows at its own end."""
+    return {"first": pairs[0], "second": pairs[1]}
+
+
+def _restore_rows(content: Mapping[str, Tensor], **counts: int) -> tuple[Tensor, ...]:
+    """Takes back arrays of one length, each of numbers in ``[0, count)``."""
+    for key, count in counts.items():
+        rows = content[key]
+        _check_kind(rows, torch.int64, 1)
+        if bool(((rows < 0) | (rows >= count)).any()):
+            raise ValueError("a number of something that is not there")
+    if len({content[key].numel() for key in counts}) > 1:
+        raise ValueError("arrays of different lengths")
+    return tuple(content[key] for key in counts)
 
 
 def _check_pointer(pointer: Tensor, last: int) -> None:

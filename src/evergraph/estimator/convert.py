@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from evergraph.errors import InputError
-from evergraph.estimator.chunks import Found
 from evergraph.estimator.content import (
     change_content,
-    ids_content,
+    ends,
     restore_change,
     restore_state,
     state_content,
 )
+from evergraph.estimator.inputs import Change
 from evergraph.estimator.store import OLD_NAMES, Store
 from evergraph.files import read_regular, unpack
 
@@ -43,7 +43,7 @@ def convert_state(old: Path, new: Path) -> str:
     try:
         number, files = _read_files(old)
         content = state_content(restore_state(_state(files)))
-        pending = _read_pending(old, number)
+        change = _read_pending(old, number)
     except Exception:  # whatever damaged bytes bring about
         raise InputError(
             f"Expected a whole state of 0.1.0 in '{old}' (it is damaged); run 'evergraph resume' "
@@ -51,13 +51,13 @@ def convert_state(old: Path, new: Path) -> str:
         ) from None
     store = Store(new)
     with store.writing(converting=True):
-        if store.has_database or (new != old and not store.is_empty):
+        if store.path.exists() or (new != old and not store.is_empty):
             raise InputError(
                 f"Expected a folder without a state to convert to (got '{new}'); choose another."
             )
-        store.create(Found(number, content), pending)
+        store.commit(number, content, None if change is None else change_content(change))
     told = f"Version {number} of '{old}' is converted to '{new}'."
-    return f"{told} Run 'evergraph resume {new}' to finish its change." if pending else told
+    return f"{told} Run 'evergraph resume {new}' to finish its change." if change else told
 
 
 def _read_files(root: Path) -> tuple[int, dict[str, bytes]]:
@@ -65,13 +65,11 @@ def _read_files(root: Path) -> tuple[int, dict[str, bytes]]:
     pointer = json.loads(read_regular(root / "current.json", root))
     number = int(pointer["generation"])
     folder = root / "generations" / f"{number:08d}"
-    manifest = read_regular(folder / "manifest.json", root)
-    _check(manifest, pointer["manifest"])
-    entries = json.loads(manifest)["files"]
-    files = {name: read_regular(folder / name, root) for name in FILES}
-    for name, content in files.items():
-        _check(content, entries[name]["sha256"])
-    return number, files
+    manifest = _checked(read_regular(folder / "manifest.json", root), pointer["manifest"])
+    about = json.loads(manifest)["files"]
+    return number, {
+        name: _checked(read_regular(folder / name, root), about[name]["sha256"]) for name in FILES
+    }
 
 
 def _state(files: Mapping[str, bytes]) -> dict[str, Any]:
@@ -89,10 +87,10 @@ def _state(files: Mapping[str, bytes]) -> dict[str, Any]:
         "classes": names["classes"],
         "columns": names["columns"],
         "history": evaluator["history"],
-        "ids": ids_content(names["ids"]),
+        "ids": names["ids"],
         "features": graph["features"],
-        "edges": _ends(pairs[:, pairs[0] < pairs[1]]),
-        "edits": {key: _ends(edits[key]) for key in ("added", "deleted")},
+        "edges": ends(pairs[:, pairs[0] < pairs[1]]),
+        "edits": {key: ends(edits[key]) for key in ("added", "deleted")},
         "granted": learner.pop("granted"),
         "learner": _learner(learner, len(names["ids"])),
         "held_out": {"nodes": held_out, "labels": labels},
@@ -127,35 +125,18 @@ def _same_class(picks: Mapping[str, Tensor], near: Mapping[str, Tensor]) -> Tens
     return torch.cat(parts)
 
 
-def _read_pending(root: Path, number: int) -> dict[str, Any] | None:
+def _read_pending(root: Path, number: int) -> Change | None:
     """Reads the change that was to be made to a generation, if there is one."""
     path = root / "pending.safetensors"
     if not path.exists():
         return None
     content = read_regular(path, root)
-    _check(content[64:], content[:64].decode())
-    state = unpack(content[64:])
-    if int(state["base"]) != number:  # it is part of the generation already
-        return None
-    change = state["change"]
-    keys = {
-        "removed_sources": change["removed_edges"][0],
-        "removed_targets": change["removed_edges"][1],
-        "sources": change["edges"][0],
-        "targets": change["edges"][1],
-        "labelled": change["labels"][0],
-        "labels": change["labels"][1],
-        **{key: change[key] for key in ("removed", "updated", "ids")},
-    }
-    same = {key: change[key] for key in ("kind", "x", "updated_x", "columns")}
-    found = {**same, **{key: ids_content(ids) for key, ids in keys.items()}}
-    return change_content(restore_change(found))
+    state = unpack(_checked(content[64:], content[:64].decode()))
+    # One to an earlier generation is part of this one already.
+    return restore_change(state["change"]) if int(state["base"]) == number else None
 
 
-def _ends(pairs: Tensor) -> dict[str, Tensor]:
-    return {"first": pairs[0], "second": pairs[1]}
-
-
-def _check(content: bytes, expected: str) -> None:
-    if sha256(content).hexdigest() != expected:
+def _checked(content: bytes, checksum: str) -> bytes:
+    if sha256(content).hexdigest() != checksum:
         raise ValueError("a checksum that does not hold")
+    return content

@@ -16,55 +16,51 @@ ALARM = 10.0
 def diagnose(state: State, device: torch.device) -> dict[str, Any]:
     """Describes classes, buffer, memory and held-out accuracy, with warnings in sentences."""
     graph, buffer = state.graph, state.learner.method.buffer
-    judged = state.evaluator.judge(state.logits(device), len(state.classes))
-    kept = {label: nodes.cpu() for label, nodes in buffer.picks.items()} if buffer else {}
-    best = _best(state)
+    accuracy, by_class = state.accuracy(device)
+    kept = buffer.nodes.cpu() if buffer is not None else torch.empty(0, dtype=torch.int64)
+    labels = buffer.labels.cpu() if buffer is not None else kept
     classes = [
         {
             "name": name,
-            "buffer": kept[label].numel() if label in kept else 0,
-            "held_out": int((state.evaluator.held_out.labels == label).sum()),
-            "accuracy": judged.by_class[label],
-            "best_accuracy": best[label],
+            "buffer": int((labels == label).sum()),
+            "held_out": int((state.held_out.labels == label).sum()),
+            "accuracy": by_class[label],
+            "best_accuracy": _best(state, label),
         }
         for label, name in enumerate(state.classes)
     ]
-    nodes = torch.cat(list(kept.values())) if kept else torch.empty(0, dtype=torch.int64)
     degree = graph.adjacency.degree
+    kept_degree = degree[kept]
+    isolated = int((kept_degree == 0).sum())
     return {
         "method": state.config.parameters.method,
         "changes": len(state.history),
         "nodes": graph.num_nodes,
         "edges": graph.adjacency.num_edges // 2,
         "isolated_nodes": int((degree == 0).sum()),
-        "learned_labels": int(state.evaluator.shown.sum()),
-        "held_out": state.evaluator.held_out.nodes.numel(),
-        "accuracy": judged.accuracy,
+        "learned_labels": int(state.shown.sum()),
+        "held_out": state.held_out.nodes.numel(),
+        "accuracy": accuracy,
         "classes": classes,
         "buffer": {
             "size": buffer.size if buffer is not None else 0,
-            "nodes": nodes.numel(),
-            "isolated": int((degree[nodes] == 0).sum()),
-            "mean_degree": float(degree[nodes].float().mean()) if nodes.numel() else None,
+            "nodes": kept.numel(),
+            "isolated": isolated,
+            "mean_degree": float(kept_degree.float().mean()) if kept.numel() else None,
         },
         "edited_edges": {
             "added": state.edits.added.shape[1],
             "deleted": state.edits.deleted.shape[1],
         },
         "memory_bytes": state.learner.method.memory_bytes(),
-        "warnings": _warnings(state, classes, int((degree[nodes] == 0).sum())),
+        "warnings": _warnings(state, classes, isolated),
     }
 
 
-def _best(state: State) -> list[float | None]:
-    """Finds the best held-out accuracy that each class ever had."""
-    best: list[float | None] = [None] * len(state.classes)
-    for entry in state.history:
-        for label, value in enumerate(entry.class_accuracy[: len(best)]):
-            known = best[label]
-            if value is not None and (known is None or value > known):
-                best[label] = value
-    return best
+def _best(state: State, label: int) -> float | None:
+    """Finds the best held-out accuracy that a class ever had."""
+    ever = (entry.class_accuracy[label : label + 1] for entry in state.history)
+    return max((value for values in ever for value in values if value is not None), default=None)
 
 
 def _warnings(state: State, classes: list[dict[str, Any]], isolated: int) -> list[str]:

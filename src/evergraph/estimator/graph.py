@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -68,16 +68,20 @@ class GrowingGraph:
         """Finds nodes by name."""
         return {name: row for row, name in enumerate(self.ids)}
 
-    def find(self, ids: Sequence[Id], what: str, extra: str = "") -> Tensor:
+    def find(self, ids: Sequence[Id], what: str) -> Tensor:
         """Returns the rows of named nodes, ``[m]``; a name that is not there is an error."""
         found = list(map(self.rows.get, ids))
         if None in found:
             at = found.index(None)
             raise InputError(
                 f"Expected '{what}' to name known nodes (got {ids[at]!r} in row {at + 1}); "
-                f"add the node first or correct the name{extra}."
+                "add the node first or correct the name."
             )
         return torch.tensor(found, dtype=torch.int64)
+
+    def find_pairs(self, sides: Sequence[Sequence[Id]]) -> Tensor:
+        """Returns the rows of both ends of edges, ``[2, m]``."""
+        return torch.stack([self.find(side, "edges") for side in sides])
 
     def with_nodes(self, ids: Sequence[Id], x: Features) -> GrowingGraph:
         """Adds nodes, which must be new, without edges."""
@@ -91,15 +95,10 @@ class GrowingGraph:
 
     def with_edges(self, pairs: Tensor) -> GrowingGraph:
         """Adds undirected pairs of rows ``[2, m]``; loops and known edges change nothing."""
-        if not pairs.numel():
-            return self
-        nothing = pairs[:, :0]
-        return GrowingGraph(self.ids, self.features, self.adjacency.edit(pairs, nothing))
+        return self._edited(pairs, pairs[:, :0])
 
     def without_edges(self, pairs: Tensor) -> GrowingGraph:
         """Removes undirected pairs of rows ``[2, m]``, which must be edges."""
-        if not pairs.numel():
-            return self
         missing = ~self.adjacency.has_edges(pairs[0], pairs[1])
         if bool(missing.any()):
             at = int(torch.nonzero(missing)[0])
@@ -108,8 +107,12 @@ class GrowingGraph:
                 f"Expected 'edges' to remove to exist (got {first!r} – {second!r} in row "
                 f"{at + 1}, which do not touch); leave the pair out."
             )
-        nothing = pairs[:, :0]
-        return GrowingGraph(self.ids, self.features, self.adjacency.edit(nothing, pairs))
+        return self._edited(pairs[:, :0], pairs)
+
+    def _edited(self, added: Tensor, removed: Tensor) -> GrowingGraph:
+        if not added.numel() and not removed.numel():
+            return self
+        return replace(self, adjacency=self.adjacency.edit(added, removed))
 
     def with_features(self, rows: Tensor, x: Features) -> GrowingGraph:
         """Replaces the features of some nodes."""
@@ -118,7 +121,7 @@ class GrowingGraph:
         source = torch.arange(self.num_nodes)
         source[rows] = self.num_nodes + torch.arange(rows.numel())
         both = stack(self.features, x)
-        return GrowingGraph(self.ids, both[source], self.adjacency)
+        return replace(self, features=both[source])
 
     def without_nodes(self, rows: Tensor) -> tuple[GrowingGraph, Tensor]:
         """Removes nodes with their edges.
@@ -151,11 +154,12 @@ def stack(first: Features, second: Features) -> Features:
 
 
 def sparse(x: Tensor) -> SparseRows:
-    """Stores the non-zeros of a dense matrix as sparse rows."""
-    rows, columns = torch.nonzero(x, as_tuple=True)
+    """Stores a matrix, dense or sparse in any of PyTorch's layouts, as sparse rows."""
+    entries = x.to_sparse(layout=torch.sparse_coo).coalesce()
+    rows, columns = entries.indices()
     counts = torch.bincount(rows, minlength=x.shape[0])
     indptr = torch.cat([torch.zeros(1, dtype=torch.int64), torch.cumsum(counts, 0)])
-    return SparseRows(x[rows, columns], columns, indptr, x.shape[1])
+    return SparseRows(entries.values(), columns.contiguous(), indptr, x.shape[1])
 
 
 def undirected(keys: Tensor, num_nodes: int) -> Tensor:

@@ -7,6 +7,7 @@ PyG or NetworkX, taken apart without importing either. One file, so that there i
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,13 +17,15 @@ import torch
 from torch import Tensor
 
 from evergraph.errors import InputError
-from evergraph.estimator.graph import Id
+from evergraph.estimator.graph import Id, sparse
 from evergraph.stream import Features, SparseRows
 from evergraph.stream.graph import from_scipy_parts
 
 #: Longer names are not names; each is kept as it is.
 MAX_ID_LENGTH = 4096
 INT64 = range(-(2**63), 2**63)
+#: Halves of characters, which no encoding writes.
+_SURROGATE = re.compile("[\ud800-\udfff]")
 Pairs = tuple[list[Id], list[Id]]
 
 
@@ -56,24 +59,19 @@ def make_change(
     labels: Any = None,
 ) -> Change:
     """Reads a change from what a user gave; ``columns`` are the features' names so far."""
-    new_ids = unique_ids(ids) if ids is not None else []
-    renewed = unique_ids(updated) if updated is not None else []
-    names = tuple(columns) if columns is not None else None
-    features = changed = None
-    if x is not None:
-        features, given = read_features(x, len(new_ids), names)
-        names = names or given
-    elif new_ids:
+    new_ids, renewed, gone = (
+        unique_ids(names) if names is not None else [] for names in (ids, updated, removed)
+    )
+    if new_ids and x is None:
         raise InputError(
             f"Expected 'x' with a row of features for each of {len(new_ids)} ids (got none); give "
             "them."
         )
-    if updated_x is not None:
-        changed, given = read_features(updated_x, len(renewed), names)
-        names = names or given
+    features, names = read_features(x, len(new_ids), columns)
+    changed, names = read_features(updated_x, len(renewed), names)
     return Change(
         kind,
-        removed=unique_ids(removed) if removed is not None else [],
+        removed=gone,
         removed_edges=read_edges(removed_edges),
         updated=renewed if changed is not None else [],
         updated_x=changed,
@@ -108,15 +106,7 @@ def from_object(
 def read_ids(values: Any, field: str = "ids") -> list[Id]:
     """Reads names of nodes: all text or all whole numbers."""
     items = _items(values, field)
-    for row, item in enumerate(items, 1):
-        if isinstance(item, str):
-            _check_text(item, field, row)
-        elif not _is_int(item):
-            raise InputError(
-                f"Expected '{field}' as text or whole numbers (got {_show(item)} in row {row}); "
-                "convert it."
-            )
-    _check_one_kind(items, field)
+    check_names(enumerate(items, 1), field)
     return items
 
 
@@ -124,14 +114,12 @@ def unique_ids(values: Any, field: str = "ids") -> list[Id]:
     """Reads names of nodes, each of which may come once."""
     ids = read_ids(values, field)
     if len(set(ids)) < len(ids):
-        seen: set[Id] = set()
-        for row, item in enumerate(ids, 1):
-            if item in seen:
-                raise InputError(
-                    f"Expected '{field}' without repetition (got {_show(item)} again in row {row})"
-                    "; keep one."
-                )
-            seen.add(item)
+        first: dict[Id, int] = {}
+        row = next(row for row, item in enumerate(ids) if first.setdefault(item, row) < row)
+        raise InputError(
+            f"Expected '{field}' without repetition (got {_show(ids[row])} again in row "
+            f"{row + 1}); keep one."
+        )
     return ids
 
 
@@ -143,53 +131,57 @@ def read_labels(values: Any, ids: Sequence[Id]) -> dict[Id, Id]:
     if values is None:
         return {}
     if isinstance(values, dict):
-        keys = read_ids(list(values), "labels")
-        return read_labels(list(values.values()), keys)
-    items = _items(values, "labels")
+        ids, values = read_ids(list(values), "labels"), list(values.values())
+    items = [_label(item) for item in _items(values, "labels")]
     if len(items) != len(ids):
         raise InputError(
             f"Expected 'labels' with one entry per id, {len(ids)} (got {len(items)}); give None "
             "where there is no label."
         )
-    labels: dict[Id, Id] = {}
-    for row, (name, item) in enumerate(zip(ids, items, strict=True), 1):
-        if _is_missing(item):
+    check_names(((row, item) for row, item in enumerate(items, 1) if item is not None), "labels")
+    return {name: item for name, item in zip(ids, items, strict=True) if item is not None}
+
+
+def check_names(rows: Iterable[tuple[int, Any]], field: str) -> None:
+    """Refuses names that are not all text or all whole numbers; takes rows with their names."""
+    first = None
+    for row, item in rows:
+        kind = str if isinstance(item, str) else int
+        if kind is int and (type(item) is not int or item not in INT64):
+            wrong = "as text or whole numbers"
+        elif kind is str and (not 0 < len(item) <= MAX_ID_LENGTH or _SURROGATE.search(item)):
+            wrong = f"of 1 to {MAX_ID_LENGTH} characters of text"
+        elif first is not None and kind is not first:
+            wrong = "of one kind, text or whole numbers"
+        else:
+            first = kind
             continue
-        if isinstance(item, str):
-            _check_text(item, "labels", row)
-        elif isinstance(item, float) and item.is_integer():  # a column with missing entries
-            item = int(item)  # noqa: PLW2901
-        elif not _is_int(item):
-            raise InputError(
-                f"Expected 'labels' as text or whole numbers (got {_show(item)} in row {row}); "
-                "convert it."
-            )
-        labels[name] = item
-    _check_one_kind(list(labels.values()), "labels")
-    return labels
+        got = "both, the first change" if "one kind" in wrong else _show(item)
+        raise InputError(f"Expected '{field}' {wrong} (got {got} in row {row}); convert it.")
 
 
 def read_features(
     x: Any, count: int, columns: Sequence[str] | None = None
-) -> tuple[Features, tuple[str, ...] | None]:
+) -> tuple[Features | None, tuple[str, ...] | None]:
     """Reads one row of numbers per id: arrays, frames, tensors and SciPy's matrices, also sparse.
 
     Args:
-        x: The features.
+        x: The features, None if there are none.
         count: How many rows there must be.
-        columns: Names of the columns as the first frame had them; a frame is put in that order.
+        columns: Names of the columns so far; a frame is put in that order.
 
     Returns:
         The features and the names of their columns, if they have any.
     """
-    names = None
+    names = tuple(columns) if columns is not None else None
+    if x is None:
+        return None, names
     if hasattr(x, "columns") and hasattr(x, "to_numpy"):
-        names = tuple(str(name) for name in x.columns)
-        if columns is not None:
-            x, names = _in_order(x, names, columns), tuple(columns)
-        x = x.to_numpy()
+        given = tuple(map(str, x.columns))
+        names = check_columns(given, names, "x")
+        x = (x if given == names else x[list(names)]).to_numpy()
     if isinstance(x, Tensor) and x.layout != torch.strided and x.ndim == 2:
-        x = _from_sparse(x)
+        x = sparse(x.detach().cpu())
     elif hasattr(x, "tocsr"):
         rows = x.tocsr()
         rows.sum_duplicates()
@@ -199,39 +191,28 @@ def read_features(
         raise InputError(
             f"Expected 'x' of shape [{count}, d], one row per id (got {list(x.shape)}); correct it."
         )
-    check_finite(x)
+    good = torch.isfinite(x.values if isinstance(x, SparseRows) else x)
+    if not bool(good.all()):
+        at = torch.nonzero(~good)[0, 0]
+        row = int(x.row_index()[at] if isinstance(x, SparseRows) else at) + 1
+        raise InputError(f"Expected 'x' to be finite (got NaN or infinity in row {row}); clean it.")
     return x, names
 
 
-def read_edges(edges: Any, field: str = "edges") -> tuple[list[Id], list[Id]]:
+def read_edges(edges: Any, field: str = "edges") -> Pairs:
     """Reads pairs of ids: a sequence of pairs, an array ``[m, 2]`` or a frame of two columns."""
     if edges is None:
         return [], []
     if hasattr(edges, "columns") and hasattr(edges, "to_numpy"):
-        if len(edges.columns) != 2:
+        edges = zip(*(edges[name].to_list() for name in edges.columns), strict=True)
+    pairs = _items(edges, field)
+    for row, pair in enumerate(pairs, 1):
+        if isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2:
             raise InputError(
-                f"Expected '{field}' with two columns (got {len(edges.columns)}); keep the two "
-                "that hold ids."
+                f"Expected '{field}' as pairs of ids (got {_show(pair)} in row {row}); give two "
+                "ids each."
             )
-        sides = [edges[name].to_list() for name in edges.columns]
-    else:
-        if isinstance(edges, Tensor):
-            edges = edges.tolist()
-        if isinstance(edges, np.ndarray):
-            edges = edges.tolist()
-        if isinstance(edges, str | dict) or not isinstance(edges, Iterable):
-            raise InputError(
-                f"Expected '{field}' as pairs of ids (got {type(edges).__name__}); give a list."
-            )
-        pairs = list(edges)
-        for row, pair in enumerate(pairs, 1):
-            if isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2:
-                raise InputError(
-                    f"Expected '{field}' as pairs of ids (got {_show(pair)} in row {row}); give "
-                    "two ids each."
-                )
-        sides = [[pair[side] for pair in pairs] for side in (0, 1)]
-    first, second = (read_ids(side, field) for side in sides)
+    first, second = (read_ids([pair[side] for pair in pairs], field) for side in (0, 1))
     return first, second
 
 
@@ -245,8 +226,7 @@ def _from_pyg(data: Any, known: Container[Id]) -> dict[str, Any]:
         raise InputError("Expected 'x' in the Data object (got none); set it.")
     n_id = getattr(data, "n_id", None)
     ids = read_ids(n_id if n_id is not None else range(int(data.num_nodes)), "n_id")
-    new = np.array([name not in known for name in ids], dtype=bool)
-    rows = np.flatnonzero(new)
+    rows = [row for row, name in enumerate(ids) if name not in known]
     labels: list[Any] = [None] * len(ids)
     if getattr(data, "y", None) is not None:
         y = data.y.flatten().tolist()
@@ -292,15 +272,6 @@ def _items(values: Any, field: str) -> list[Any]:
     return [item.item() if isinstance(item, np.generic) else item for item in values]
 
 
-def _from_sparse(x: Tensor) -> SparseRows:
-    """Reads a sparse tensor of any layout."""
-    entries = x.detach().cpu().to_sparse(layout=torch.sparse_coo).coalesce()
-    rows, columns = entries.indices()
-    counts = torch.bincount(rows, minlength=x.shape[0])
-    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), torch.cumsum(counts, 0)])
-    return SparseRows(entries.values(), columns.contiguous(), indptr, x.shape[1])
-
-
 def _dense(x: Any) -> Tensor:
     if isinstance(x, Tensor):
         return x.detach().cpu().to(torch.float32).contiguous().clone()
@@ -314,62 +285,28 @@ def _dense(x: Any) -> Tensor:
         ) from None
 
 
-def check_finite(x: Features) -> None:
-    """Refuses features with NaN or infinity."""
-    values = x.values if isinstance(x, SparseRows) else x
-    good = torch.isfinite(values)
-    if not bool(good.all()):
-        at = torch.nonzero(~good)[0]
-        row = x.row_index()[at[0]] if isinstance(x, SparseRows) else at[0]
+def check_columns(
+    given: tuple[str, ...], known: tuple[str, ...] | None, field: str
+) -> tuple[str, ...]:
+    """Returns the names of features in the order of the first batch, whose names they must be."""
+    if known is None:
+        return given
+    odd = sorted(set(given) ^ set(known))
+    if odd or len(given) != len(known):
         raise InputError(
-            f"Expected 'x' to be finite (got NaN or infinity in row {int(row) + 1}); clean it."
-        )
-
-
-def _in_order(frame: Any, names: tuple[str, ...], columns: Sequence[str]) -> Any:
-    """Puts a frame's columns in the order of the first one."""
-    if names == tuple(columns):
-        return frame
-    odd = sorted(set(names) ^ set(columns))
-    if odd or len(names) != len(columns):
-        raise InputError(
-            f"Expected 'x' with the columns of the first batch (got a difference in "
+            f"Expected '{field}' with the features of the first batch (got a difference in "
             f"{', '.join(map(repr, odd[:5])) or 'their number'}); add or drop them."
         )
-    return frame[list(columns)]
+    return known
 
 
-def _check_text(item: str, field: str, row: int) -> None:
-    try:
-        size = len(item.encode())
-    except UnicodeEncodeError:
-        size = 0
-    if not 0 < size <= MAX_ID_LENGTH:
-        raise InputError(
-            f"Expected '{field}' of 1 to {MAX_ID_LENGTH} characters of text (got {_show(item)} in "
-            f"row {row}); correct it."
-        )
-
-
-def _check_one_kind(items: Sequence[Any], field: str) -> None:
-    texts = sum(isinstance(item, str) for item in items)
-    if 0 < texts < len(items):
-        kind = isinstance(items[0], str)
-        row = next(row for row, item in enumerate(items, 1) if isinstance(item, str) is not kind)
-        raise InputError(
-            f"Expected '{field}' of one kind, text or whole numbers (got both, the first change in "
-            f"row {row}); convert them."
-        )
-
-
-def _is_int(item: Any) -> bool:
-    return isinstance(item, int) and not isinstance(item, bool) and item in INT64
-
-
-def _is_missing(item: Any) -> bool:
-    if item is None or (isinstance(item, float) and math.isnan(item)):
-        return True
-    return type(item).__name__ in {"NAType", "NaTType"}  # of pandas
+def _label(item: Any) -> Any:
+    """Reads what stands for no label, and whole numbers in a column with missing entries."""
+    if type(item).__name__ in {"NAType", "NaTType"}:  # of pandas
+        return None
+    if isinstance(item, float):
+        return None if math.isnan(item) else int(item) if item.is_integer() else item
+    return item
 
 
 def _show(item: Any) -> str:

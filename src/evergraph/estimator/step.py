@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from evergraph.config import NEEDED_VALIDATION
 from evergraph.errors import InputError
 from evergraph.estimator.graph import Edits, GrowingGraph, Id
-from evergraph.estimator.inputs import Change, Pairs
-from evergraph.estimator.state import Entry, State, copy_learner, draw_share, join
+from evergraph.estimator.inputs import Change
+from evergraph.estimator.state import Entry, State, draw_share, follow, join, move_learner
 from evergraph.events import Event
 from evergraph.nn.device import denormals_flushed
 from evergraph.rng import make_generator
@@ -23,11 +23,8 @@ from evergraph.train import Learner, check_needs, learn_task, make_context, plan
 OnEvent = Callable[[Event], None]
 
 
-class Prepared(NamedTuple):
-    """A change that is known to be right: the state with its graph, and what is to be learned."""
-
-    state: State
-    trained: LabelledNodes
+#: A change that is known to be right: the state with its graph, and what is to be learned.
+Prepared = tuple[State, LabelledNodes]
 
 
 def advance(
@@ -41,10 +38,9 @@ def prepare(state: State, change: Change) -> Prepared:
     """Does all of a change but the learning; raises if anything is wrong with it."""
     _check_nodes(state.graph, change)
     classes = _classes(state, change)
-    learner = copy_learner(state.learner, state.config, torch.device("cpu"))
-    _check_buffer(learner, len(classes))
+    learner = deepcopy(state.learner)
     following = _change_graph(replace(state, learner=learner, classes=classes), change)
-    return Prepared(*_admit(following, change, len(state.classes)))
+    return _admit(following, change, len(state.classes))
 
 
 def complete(
@@ -61,7 +57,7 @@ def complete(
         if trained.nodes.numel():
             known = len(state.classes)
             following, report = _learn(following, trained, known, device, on_event)
-        judged = following.evaluator.judge(following.logits(device), len(classes))
+        accuracy, by_class = following.accuracy(device)
     entry = Entry(
         step=len(state.history),
         kind=change.kind,
@@ -71,9 +67,9 @@ def complete(
         removed_nodes=len(change.removed),
         new_classes=[str(name) for name in classes[len(state.classes) :]],
         trained_on=trained.nodes.numel(),
-        held_out=following.evaluator.held_out.nodes.numel(),
-        accuracy=judged.accuracy,
-        class_accuracy=judged.by_class,
+        held_out=following.held_out.nodes.numel(),
+        accuracy=accuracy,
+        class_accuracy=by_class,
         memory_bytes=following.learner.method.memory_bytes(),
         report=report,
     )
@@ -93,14 +89,12 @@ def _check_nodes(graph: GrowingGraph, change: Change) -> None:
                     f"Expected ids as {words}, as those known are (got {ids[0]!r}); convert them."
                 )
     gone = set(change.removed)
-    known = list(map(graph.rows.__contains__, change.ids))
-    if any(known):
-        for row, (name, there) in enumerate(zip(change.ids, known, strict=True), 1):
-            if there and name not in gone:
-                raise InputError(
-                    f"Expected 'ids' of new nodes (got {name!r} in row {row}, which is known); use "
-                    "update for its features and labels."
-                )
+    for row, name in enumerate(change.ids, 1):
+        if name in graph.rows and name not in gone:
+            raise InputError(
+                f"Expected 'ids' of new nodes (got {name!r} in row {row}, which is known); use "
+                "update for its features and labels."
+            )
     for x in (change.x, change.updated_x):
         width = graph.features.shape[1]  # 0 before the first nodes
         if x is not None and width and x.shape[1] != width:
@@ -110,91 +104,92 @@ def _check_nodes(graph: GrowingGraph, change: Change) -> None:
             )
 
 
-def _rows_of(graph: GrowingGraph, pairs: Pairs, what: str) -> Tensor:
-    """Returns the rows of pairs of ids, ``[2, m]``."""
-    return torch.stack([graph.find(side, what) for side in pairs])
-
-
-def _check_buffer(learner: Learner, num_classes: int) -> None:
-    """Refuses more classes than the buffer can hold a node of."""
-    buffer = learner.method.buffer
-    if buffer is not None and num_classes > buffer.size:
-        raise InputError(
-            f"Expected 'buffer_size' of at least {num_classes}, one node for each class (got "
-            f"{buffer.size}); begin with a larger buffer."
-        )
-
-
 def _classes(state: State, change: Change) -> tuple[Id, ...]:
-    """Lists the classes once the change has come: known ones first, new ones sorted."""
+    """Lists the classes once the change has come: known ones first, new ones sorted.
+
+    More of them than the buffer can hold a node of are refused.
+    """
     known = set(state.classes)
-    new: list[Any] = sorted(
-        {name for name in change.labels.values() if name not in known}, key=_key
-    )
+    new: list[Any] = sorted({name for name in change.labels.values() if name not in known})
     if state.classes and new and type(new[0]) is not type(state.classes[0]):
         raise InputError(
             f"Expected 'labels' of the kind of the known classes, such as {state.classes[0]!r} "
             f"(got {new[0]!r}); convert them."
         )
+    buffer, total = state.learner.method.buffer, len(state.classes) + len(new)
+    if buffer is not None and total > buffer.size:
+        raise InputError(
+            f"Expected 'buffer_size' of at least {total}, one node for each class (got "
+            f"{buffer.size}); begin with a larger buffer."
+        )
     return (*state.classes, *new)
-
-
-def _key(name: Id) -> tuple[str, int]:
-    return (name, 0) if isinstance(name, str) else ("", name)
 
 
 def _change_graph(state: State, change: Change) -> State:
     """Removes, renews and adds nodes and edges; kept nodes and held-out ones follow."""
-    graph, edits, method = state.graph, state.edits, state.learner.method
-    evaluator, granted = state.evaluator, state.granted
-    graph = graph.without_edges(_rows_of(graph, change.removed_edges, "edges"))
+    graph, edits, buffer = state.graph, state.edits, state.learner.method.buffer
+    held_out, shown, granted = state.held_out, state.shown, state.granted
+    graph = graph.without_edges(graph.find_pairs(change.removed_edges))
     if change.removed:
         graph, new_rows = graph.without_nodes(graph.find(change.removed, "ids"))
-        if method.buffer is not None:
-            method.buffer.trim(new_rows[method.buffer.nodes.cpu()] >= 0)
-            method.buffer.renumber(new_rows)
+        if buffer is not None:
+            buffer.trim(new_rows[buffer.nodes.cpu()] >= 0)
+            buffer.renumber(new_rows)
         state.learner.num_seen = int((new_rows[: state.learner.num_seen] >= 0).sum())
-        edits, evaluator = edits.renumbered(new_rows), evaluator.renumbered(new_rows)
-        nodes = new_rows[granted.nodes]
-        granted = LabelledNodes(nodes, granted.labels).take(nodes >= 0)
+        edits, shown = edits.renumbered(new_rows), shown[new_rows >= 0]
+        held_out, granted = follow(held_out, new_rows), follow(granted, new_rows)
     if change.updated_x is not None:
         graph = graph.with_features(graph.find(change.updated, "ids"), change.updated_x)
     if change.x is not None:
         graph = graph.with_nodes(change.ids, change.x)
-    graph = graph.with_edges(_rows_of(graph, change.edges, "edges"))
+    graph = graph.with_edges(graph.find_pairs(change.edges))
     return replace(
         state,
         graph=graph,
         edits=edits,
-        evaluator=evaluator.grown(graph.num_nodes),
+        held_out=held_out,
+        shown=torch.cat([shown, shown.new_zeros(graph.num_nodes - shown.numel())]),
         granted=granted,
         columns=change.columns or state.columns,
     )
 
 
-def _admit(state: State, change: Change, num_known: int) -> tuple[State, LabelledNodes]:
-    """Splits new labels into those that judge and those that are learned."""
+def _admit(state: State, change: Change, num_known: int) -> Prepared:
+    """Splits new labels into those that judge and those that are learned.
+
+    Nodes that are held out already stay so, with their new label, unless its class is new: a class
+    must be learned before it is judged. Of the others a share of each class is held out, at least
+    one and never the last.
+    """
     number = {name: label for label, name in enumerate(state.classes)}
     nodes = state.graph.find(list(change.labels), "labels")
     labels = torch.tensor([number[name] for name in change.labels.values()], dtype=torch.int64)
     given = join([LabelledNodes(nodes, labels)])
-    _drop_contradicted(state.learner, given)
+    _drop_contradicted(state.learner, given, state.graph.num_nodes)
+    again = torch.isin(given.nodes, state.held_out.nodes) & (given.labels < num_known)
+    named_again = torch.isin(state.held_out.nodes, given.nodes)
+    judging, trained = [state.held_out.take(~named_again), given.take(again)], given.take(~again)
+    parameters = state.config.parameters
+    if parameters.validation_fraction:
+        fresh = trained.take(~state.shown[trained.nodes])
+        generator = make_generator(parameters.seed, "held out", len(state.history))
+        chosen = draw_share(fresh, trained.labels, parameters.validation_fraction, generator)
+        judging.append(chosen)
+        trained = trained.take(~torch.isin(trained.nodes, chosen.nodes))
+    shown = state.shown.clone()
+    shown[trained.nodes] = True
     granted = state.granted.take(~torch.isin(state.granted.nodes, given.nodes))
-    fraction, seed = state.config.parameters.validation_fraction, state.config.parameters.seed
-    generator = make_generator(seed, "held out", len(state.history))
-    evaluator, trained = state.evaluator.admit(given, num_known, fraction, generator)
-    return replace(state, evaluator=evaluator, granted=granted), trained
+    return replace(state, held_out=join(judging), shown=shown, granted=granted), trained
 
 
-def _drop_contradicted(learner: Learner, given: LabelledNodes) -> None:
+def _drop_contradicted(learner: Learner, given: LabelledNodes, num_nodes: int) -> None:
     """Lets the method forget kept nodes whose label turns out to be another one."""
     buffer = learner.method.buffer
-    if buffer is None or not len(buffer) or not given.nodes.numel():
-        return
-    kept = LabelledNodes(buffer.nodes.cpu(), buffer.labels.cpu())
-    at = torch.searchsorted(given.nodes, kept.nodes).clamp(max=given.nodes.numel() - 1)
-    named = given.nodes[at] == kept.nodes
-    buffer.trim(~(named & (given.labels[at] != kept.labels)))
+    if buffer is not None and len(buffer):
+        named = torch.full((num_nodes,), -1)
+        named[given.nodes] = given.labels
+        named = named[buffer.nodes.cpu()]
+        buffer.trim((named < 0) | (named == buffer.labels.cpu()))
 
 
 def _learn(
@@ -208,7 +203,7 @@ def _learn(
     config, graph = state.config, state.graph
     learner = state.learner  # a copy already, made for this change
     if device.type != "cpu":
-        learner = copy_learner(learner, config, device)
+        learner = move_learner(learner, config, device)
     needs = check_needs(learner.method)
     grants = {}
     if "old_labels" in needs:
@@ -242,7 +237,7 @@ def _learn(
             on_event(event)
     learner.context = None
     if device.type != "cpu":
-        learner = copy_learner(learner, config, torch.device("cpu"))
+        learner = move_learner(learner, config, torch.device("cpu"))
     granted = join([state.granted, trained]) if "old_labels" in needs else state.granted
     edits = Edits()
     if ctx.adjacency is not view.adjacency:

@@ -15,16 +15,20 @@ import socket
 import sqlite3
 import stat
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from evergraph.errors import InputError
-from evergraph.estimator.chunks import Damage, Found, read_document, sweep, write_document
-from evergraph.files import make_folder
+from evergraph.estimator.chunks import Damage, read_document, sweep, write_document
+from evergraph.files import make_folder, sync_folder
 
 NAME, LOCK, WRITER = "state.sqlite", "lock.sqlite", "writer.json"
+#: The database before it has its name.
+NEW = f"{NAME}.new"
+#: What SQLite keeps beside a database.
+BESIDE = ("-wal", "-shm", "-journal")
 #: What 0.1.0 wrote in place of the database.
 OLD_NAMES = ("current.json", "generations")
 #: Marks our databases, so that others are not taken for damaged ones.
@@ -37,6 +41,13 @@ TABLES = {
     "pending": f"CREATE TABLE pending ({COLUMNS})",
     "chunk": "CREATE TABLE chunk (sha256 BLOB PRIMARY KEY, data BLOB NOT NULL)",
 }
+SCHEMA = ";".join(
+    (
+        f"PRAGMA application_id={APPLICATION}",
+        f"PRAGMA user_version={SCHEMA_VERSION}",
+        *TABLES.values(),
+    )
+)
 #: Versions that are kept: the current one and the one before it.
 KEPT = 2
 #: The largest document or chunk that is read.
@@ -55,13 +66,7 @@ class Store:
     @property
     def exists(self) -> bool:
         """Tells whether a state is, or was, in this folder."""
-        names = (NAME, f"{NAME}-wal", *OLD_NAMES)
-        return any(os.path.lexists(self.folder / name) for name in names)
-
-    @property
-    def has_database(self) -> bool:
-        """Tells whether a state of the present format is here."""
-        return os.path.lexists(self.path)
+        return self._has(NAME, f"{NAME}-wal", *OLD_NAMES)
 
     @property
     def is_empty(self) -> bool:
@@ -69,209 +74,86 @@ class Store:
         if self.exists:
             return False
         try:
-            names = [path.name for path in self.folder.iterdir()]
+            names = os.listdir(self.folder)
         except FileNotFoundError:
             return True
         except OSError as error:
             raise InputError(
                 f"Expected '{self.folder}' to be a folder (got: {error.strerror}); choose another."
             ) from None
-        # What is left of a writer that was killed before it had made the database.
-        ours = (LOCK, WRITER, f"{NAME}.new")
-        odd = [name for name in names if not name.startswith(ours)]
-        if odd:
+        # What is left of a writer that was killed before it had made the database is ours.
+        if not all(name.startswith((LOCK, WRITER, NEW)) for name in names):
             raise InputError(
                 f"Expected a state or an empty folder (got '{self.folder}', which holds other "
                 "files); choose another folder."
             )
         return True
 
+    def check_there(self) -> None:
+        """Refuses a folder without a database, saying what may have become of it."""
+        if self._has(NAME):
+            return
+        if self._has(*OLD_NAMES):
+            wanted = f"a state of this release in '{self.folder}' (got one of 0.1.0)"
+            remedy = f"run 'evergraph convert {self.folder}'"
+        elif self.exists:
+            wanted = f"'{self.path}' beside its log (got the log alone)"
+            remedy = "restore a copy of the folder"
+        else:
+            wanted = f"'{self.folder}' to hold the state of an estimator (got none)"
+            remedy = "check the path or learn into it first"
+        raise InputError(f"Expected {wanted}; {remedy}.")
+
+    def _has(self, *names: str) -> bool:
+        return any(os.path.lexists(self.folder / name) for name in names)
+
     # --- reading ---------------------------------------------------------------------------
 
-    def numbers(self) -> list[int]:
-        """Lists the versions that are there, ascending."""
+    def numbers(self, table: str = "version") -> list[int]:
+        """Lists the versions that are there, ascending, or that of the unfinished change."""
         with self._reading() as db:
-            return _numbers(db)
+            return _numbers(db, table)
 
-    def read(self, number: int | None = None) -> Found:
-        """Reads a version, the current one by default, as it is at one moment.
+    @property
+    def has_pending(self) -> bool:
+        """Tells whether a change is not finished."""
+        return bool(self.numbers("pending"))
+
+    def read(self, number: int | None = None, table: str = "version") -> tuple[int, Any]:
+        """Reads a version as it is at one moment, the current one by default.
 
         Raises:
             Damage: If anything is wrong with it.
         """
         with self._reading() as db:
-            there = _numbers(db)
-            if not there:
-                raise Damage("the list of versions")
+            there = _numbers(db, table)
             wanted = there[-1] if number is None else number
             if wanted not in there:
                 raise InputError(
                     f"Expected version {wanted} in '{self.folder}' (got "
                     f"{', '.join(map(str, there))}); choose one of these."
                 )
-            return read_document(db, "version", wanted)
-
-    def read_pending(self) -> Found | None:
-        """Reads the change that is not finished, with the number of the version it is for."""
-        with self._reading() as db:
-            rows = db.execute("SELECT number FROM pending LIMIT 2").fetchall()
-            return read_document(db, "pending", rows[0][0]) if rows else None
-
-    @property
-    def has_pending(self) -> bool:
-        """Tells whether a change is not finished."""
-        with self._reading() as db:
-            return bool(db.execute("SELECT 1 FROM pending LIMIT 1").fetchall())
-
-    # --- writing, all of it within :meth:`writing` -----------------------------------------
-
-    @contextmanager
-    def writing(self, *, converting: bool = False) -> Iterator[None]:
-        """Creates the folder if need be and keeps other writers out, whatever ends this one."""
-        if not converting and not self.is_empty:
-            self.check_there()
-        make_folder(self.folder)
-        path = self.folder / LOCK
-        if not os.access(self.folder, os.W_OK):
-            raise _unwritable(self.path, OSError(0, "no permission, or a read-only place"))
-        with _opened(path, "rwc", timeout=0) as lock:
-            try:
-                lock.execute("PRAGMA journal_mode=MEMORY")
-                lock.execute("BEGIN EXCLUSIVE")
-            except sqlite3.Error as error:
-                if error.sqlite_errorname != "SQLITE_BUSY":
-                    raise _unwritable(path, error) from None
-                raise InputError(
-                    f"Expected '{self.folder}' without another writer (got {self._holder()}); wait "
-                    "for it to end, or stop it and resume."
-                ) from None
-            about = {
-                "process": os.getpid(),
-                "host": socket.gethostname(),
-                "since": datetime.now(UTC).isoformat(timespec="seconds"),
-            }
-            try:
-                (self.folder / WRITER).write_text(json.dumps(about))
-            except OSError as error:
-                raise _unwritable(self.folder / WRITER, error) from None
-            yield
-
-    def create(self, version: Found, pending: Any = None) -> None:
-        """Makes the database with a first version and a change to it, if there is one."""
-        beside = self.path.with_name(f"{NAME}.new")
-        try:
-            for suffix in ("", "-journal", "-wal", "-shm"):  # of a writer that was killed
-                beside.with_name(beside.name + suffix).unlink(missing_ok=True)
-            with _opened(beside, "rwc") as db:
-                db.execute(f"PRAGMA application_id={APPLICATION}")
-                db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-                with _transaction(db):
-                    for statement in TABLES.values():
-                        db.execute(statement)
-                    write_document(db, "version", version)
-                    if pending is not None:
-                        write_document(db, "pending", Found(version.number, pending))
-                db.execute("PRAGMA journal_mode=WAL")
-            os.rename(beside, self.path)
-            _sync(self.folder)
-        except (OSError, sqlite3.Error) as error:
-            with suppress(OSError):
-                beside.unlink(missing_ok=True)
-            raise _unwritable(self.path, error) from None
-
-    def write(self, version: Found) -> None:
-        """Adds a version; the pending change is part of it, and older versions go."""
-        with self._changing() as db:
-            write_document(db, "version", version)
-            db.execute("DELETE FROM pending")
-            db.execute("DELETE FROM version WHERE number <= ?", (version.number - KEPT,))
-            sweep(db)
-
-    def note(self, pending: Found) -> None:
-        """Stores a change before it is made."""
-        with self._changing() as db:
-            write_document(db, "pending", pending)
-
-    def discard(self) -> None:
-        """Forgets the change that is not finished."""
-        with self._changing() as db:
-            db.execute("DELETE FROM pending")
-            sweep(db)
-
-    def go_back(self, number: int) -> None:
-        """Makes an earlier version the current one; what was to follow the later one goes too."""
-        with self._changing() as db:
-            db.execute("DELETE FROM version WHERE number > ?", (number,))
-            db.execute("DELETE FROM pending WHERE number <> ?", (number,))
-            sweep(db)
-
-    # --- connections -----------------------------------------------------------------------
+            return wanted, read_document(db, table, wanted)
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         """Opens a snapshot; a place where nothing can be written is read as it is."""
         self.check_there()
-        try:
-            with ExitStack() as stack:
-                writable = os.access(self.path, os.W_OK) and os.access(self.folder, os.W_OK)
-                try:  # to write, so that whoever comes last tidies the log up
-                    db = stack.enter_context(self._snapshot("rw" if writable else "ro"))
-                except sqlite3.OperationalError:
-                    log = Path(f"{self.path}-wal")
-                    if log.exists() and log.stat().st_size:
+        remedy = "check the folder, or copy it to a place where you may write"
+        with ExitStack() as stack, _sentences(self.path, "read", remedy):
+            try:  # to write, so that whoever comes last tidies the log up
+                db = stack.enter_context(closing(_connect(self.path, "rw")))
+                self._check_schema(db)
+            except sqlite3.OperationalError:
+                with suppress(FileNotFoundError):
+                    if Path(f"{self.path}-wal").stat().st_size:
                         raise
-                    # No room for SQLite's index of a log that is empty: there are no writers.
-                    db = stack.enter_context(self._snapshot("ro&immutable=1"))
-                yield db
-        except sqlite3.Error as error:
-            if _is_damage(error):
-                raise Damage("the database") from None
-            raise InputError(
-                f"Expected to read '{self.path}' (got: {error}); check the folder, or copy it to "
-                "a place where you may write."
-            ) from None
-
-    @contextmanager
-    def _snapshot(self, mode: str) -> Iterator[sqlite3.Connection]:
-        with _opened(self.path, mode) as db:
+                # No room for SQLite's index of a log that is empty: there are no writers.
+                db = stack.enter_context(closing(_connect(self.path, "ro&immutable=1")))
+                self._check_schema(db)
             db.execute("PRAGMA query_only=ON")
-            self._check_schema(db)
             db.execute("BEGIN")
             yield db
-
-    @contextmanager
-    def _changing(self) -> Iterator[sqlite3.Connection]:
-        """Opens one transaction, which happens wholly or not at all."""
-        self.check_there()
-        try:
-            with _opened(self.path, "rw") as db:
-                self._check_schema(db)
-                db.execute("PRAGMA synchronous=FULL")
-                with _transaction(db):
-                    yield db
-        except sqlite3.Error as error:
-            if _is_damage(error):
-                raise Damage("the database") from None
-            raise _unwritable(self.path, error) from None
-
-    def check_there(self) -> None:
-        """Refuses a folder without a database, saying what may have become of it."""
-        if self.has_database:
-            return
-        if any(os.path.lexists(self.folder / name) for name in OLD_NAMES):
-            raise InputError(
-                f"Expected a state of this release in '{self.folder}' (got one of 0.1.0); run "
-                f"'evergraph convert {self.folder}'."
-            )
-        if self.exists:
-            raise InputError(
-                f"Expected '{self.path}' beside its log (got the log alone); restore a copy of the "
-                "folder."
-            )
-        raise InputError(
-            f"Expected '{self.folder}' to hold the state of an estimator (got none); check the "
-            "path or learn into it first."
-        )
 
     def _check_schema(self, db: sqlite3.Connection) -> None:
         """Refuses a database with anything in it that we did not make, before it is used."""
@@ -289,6 +171,77 @@ class Store:
         if there != ours | {("index", "sqlite_autoindex_chunk_1", "chunk", None)}:
             raise Damage("the schema")
 
+    # --- writing ---------------------------------------------------------------------------
+
+    @contextmanager
+    def writing(self, *, converting: bool = False) -> Iterator[None]:
+        """Creates the folder if need be and keeps other writers out, whatever ends this one."""
+        if not converting and not self.is_empty:
+            self.check_there()
+        make_folder(self.folder)
+        with ExitStack() as stack:
+            with _unwritable(self.folder / LOCK):
+                if not os.access(self.folder, os.W_OK):
+                    raise OSError(0, "no permission, or a read-only place")
+                lock = stack.enter_context(closing(_connect(self.folder / LOCK, "rwc", timeout=0)))
+                self._take(lock)
+            yield
+
+    def _take(self, lock: sqlite3.Connection) -> None:
+        """Takes the lock and tells others who holds it."""
+        try:
+            lock.execute("PRAGMA journal_mode=MEMORY")
+            lock.execute("BEGIN EXCLUSIVE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorname != "SQLITE_BUSY":
+                raise
+            raise InputError(
+                f"Expected '{self.folder}' without another writer (got {self._holder()}); wait for "
+                "it to end, or stop it and resume."
+            ) from None
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        about = {"process": os.getpid(), "host": socket.gethostname(), "since": since}
+        (self.folder / WRITER).write_text(json.dumps(about))
+
+    def commit(self, number: int, content: Any = None, pending: Any = None) -> None:
+        """Makes a version the current one in one step, within :meth:`writing`.
+
+        Later versions go, and so do those before the last one. The first commit makes the
+        database.
+
+        Args:
+            number: The version.
+            content: What it holds, if it is not there yet.
+            pending: The change that is to be made to it next; another one is forgotten.
+        """
+        new = not self._has(NAME)
+        path = self.folder / (NEW if new else NAME)
+        with _unwritable(self.path):
+            if new:  # what is left of a writer that was killed
+                for end in ("", *BESIDE):
+                    Path(f"{path}{end}").unlink(missing_ok=True)
+            # Whatever is raised within ends the connection, and the transaction with it.
+            with closing(_connect(path, "rwc" if new else "rw")) as db:
+                if new:
+                    db.executescript(SCHEMA)
+                self._check_schema(db)
+                db.execute("PRAGMA synchronous=FULL")
+                db.execute("BEGIN IMMEDIATE")
+                if content is not None:
+                    write_document(db, "version", number, content)
+                db.execute("DELETE FROM pending")
+                if pending is not None:
+                    write_document(db, "pending", number, pending)
+                others = "DELETE FROM version WHERE number > ? OR number <= ?"
+                db.execute(others, (number, number - KEPT))
+                sweep(db)
+                db.execute("COMMIT")
+                if new:
+                    db.execute("PRAGMA journal_mode=WAL")
+            if new:
+                path.rename(self.path)
+                sync_folder(self.folder)
+
     def _holder(self) -> str:
         """Describes who writes, as far as it is told."""
         try:
@@ -298,65 +251,46 @@ class Store:
             return "another process"
 
 
-@contextmanager
-def _opened(path: Path, mode: str, timeout: float = PATIENCE) -> Iterator[sqlite3.Connection]:
+def _connect(path: Path, mode: str, timeout: float = PATIENCE) -> sqlite3.Connection:
     """Connects to a regular file in the way that suits one from a stranger."""
-    for name in (path, *(Path(f"{path}{end}") for end in ("-wal", "-shm", "-journal"))):
-        if os.path.lexists(name) and not stat.S_ISREG(os.lstat(name).st_mode):
-            raise InputError(
-                f"Expected '{name}' to be a regular file (got a link or something else); put the "
-                "file there."
-            )
+    for name in (path, *(Path(f"{path}{end}") for end in BESIDE)):
+        with suppress(FileNotFoundError):  # others may take the log away at any moment
+            if not stat.S_ISREG(os.lstat(name).st_mode):
+                raise InputError(
+                    f"Expected '{name}' to be a regular file (got a link or something else); put "
+                    "the file there."
+                )
     uri = f"{path.absolute().as_uri()}?mode={mode}"
-    try:
-        db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=timeout)
-    except sqlite3.Error as error:
-        raise _unwritable(path, error) from None
-    with closing(db):
-        db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_LENGTH)
-        if hasattr(db, "setconfig"):  # Python 3.12
-            db.setconfig(getattr(sqlite3, "SQLITE_DBCONFIG_DEFENSIVE"), True)  # noqa: B009
-        db.execute("PRAGMA trusted_schema=OFF")
-        db.execute("PRAGMA cell_size_check=ON")
-        yield db
+    db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=timeout)
+    db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_LENGTH)
+    if hasattr(db, "setconfig"):  # Python 3.12
+        db.setconfig(getattr(sqlite3, "SQLITE_DBCONFIG_DEFENSIVE"), True)  # noqa: B009
+    db.execute("PRAGMA trusted_schema=OFF")
+    db.execute("PRAGMA cell_size_check=ON")
+    return db
 
 
-@contextmanager
-def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        db.execute("COMMIT")
-    except BaseException:
-        with suppress(sqlite3.Error):  # SQLite has rolled back already on some errors
-            db.execute("ROLLBACK")
-        raise
-
-
-def _numbers(db: sqlite3.Connection) -> list[int]:
-    """Lists the versions; a stranger may have put millions there."""
-    rows = db.execute("SELECT number FROM version ORDER BY number DESC LIMIT 100").fetchall()
+def _numbers(db: sqlite3.Connection, table: str) -> list[int]:
+    """Lists the versions; a stranger may have put millions there, or none."""
+    rows = db.execute(f"SELECT number FROM {table} ORDER BY number DESC LIMIT 100").fetchall()
+    if table == "version" and not rows:
+        raise Damage("the list of versions")
     return sorted(row[0] for row in rows)
 
 
-def _is_damage(error: sqlite3.Error) -> bool:
-    """Tells damaged bytes from a place that cannot be read."""
-    name = getattr(error, "sqlite_errorname", None) or ""
-    return name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_TOOBIG")) or not name
+@contextmanager
+def _sentences(path: Path, verb: str, remedy: str) -> Iterator[None]:
+    """Turns what SQLite and the system say into a sentence."""
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        name = getattr(error, "sqlite_errorname", None) or ""
+        damaged = name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_TOOBIG"))
+        if isinstance(error, sqlite3.Error) and (damaged or not name) and path.name == NAME:
+            raise Damage("the database") from None
+        got = error.strerror if isinstance(error, OSError) else str(error)
+        raise InputError(f"Expected to {verb} '{path}' (got: {got}); {remedy}.") from None
 
 
-def _unwritable(path: Path, error: Exception) -> InputError:
-    got = error.strerror if isinstance(error, OSError) else str(error)
-    return InputError(
-        f"Expected to write '{path}' (got: {got}); free space or choose another folder."
-    )
-
-
-def _sync(folder: Path) -> None:
-    """Waits until the disk has the names in a folder, where the system can do that."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+def _unwritable(path: Path) -> AbstractContextManager[None]:
+    return _sentences(path, "write", "free space or choose another folder")

@@ -18,7 +18,7 @@ import numpy as np
 
 from evergraph.errors import InputError
 from evergraph.estimator.graph import Id
-from evergraph.estimator.inputs import MAX_ID_LENGTH
+from evergraph.estimator.inputs import MAX_ID_LENGTH, check_names, unique_ids
 from evergraph.files import read_regular, unwritable, write_atomic
 
 #: A wider table is a mistake, or an attempt to exhaust the memory by a long header.
@@ -27,8 +27,6 @@ MAX_COLUMNS = 20_000
 FREE_ROWS, ROWS_PER_BYTE = 100_000, 16
 FREE_CELLS, CELLS_PER_BYTE = 4_000_000, 200
 FREE_BYTES = 64_000_000
-#: How much of a list of ids is looked at as one line.
-MAX_LINE = 4 * MAX_ID_LENGTH
 #: What spreadsheets run, perhaps with apostrophes before it, and numbers that look like it.
 _FORMULA, _NUMBER = re.compile(r"'*[=+\-@\t\r]"), re.compile(r"-[0-9]+")
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -45,11 +43,10 @@ class Table:
     def texts(self, name: str, *, gaps: bool = False) -> list[str | None]:
         """Returns a column as text; missing entries are None, or an error unless ``gaps``."""
         column = self._column(name)
-        arrow = _arrow()
-        kind = column.type
-        if arrow.types.is_dictionary(kind):
+        types, kind = _arrow().types, column.type
+        if types.is_dictionary(kind):
             kind = kind.value_type
-        if not (arrow.types.is_integer(kind) or _is_text(arrow, kind) or arrow.types.is_null(kind)):
+        if not (types.is_integer(kind) or _is_text(kind) or types.is_null(kind)):
             raise InputError(
                 f"Expected column '{name}' of '{self.path}' as text or whole numbers (got {kind}); "
                 "convert it."
@@ -57,38 +54,25 @@ class Table:
         values = [_text(value) for value in _values(column)]
         if self.path.suffix.lower() == ".csv":  # see write_table
             values = [v[1:] if v and v[0] == "'" and _FORMULA.match(v) else v for v in values]
-        for row, value in enumerate(values, 1):
-            if value is None and not gaps:
-                raise self.wrong(name, row, "a value", "none")
-            if value is not None and len(value) > MAX_ID_LENGTH:
-                raise self.wrong(name, row, f"at most {MAX_ID_LENGTH} characters", f"{value[:40]}…")
+        if None in values and not gaps:
+            raise self.wrong(name, values.index(None) + 1, "a value", "none")
+        check_names(((row, v) for row, v in enumerate(values, 1) if v is not None), self._of(name))
         return values
 
     def ids(self, name: str = "id", *, unique: bool = True) -> list[Id]:
         """Returns a column of names of nodes, each once if ``unique``."""
-        ids: list[Id] = [str(value) for value in self.texts(name)]
-        if unique and len(set(ids)) < len(ids):
-            seen: set[Id] = set()
-            for row, value in enumerate(ids, 1):
-                if value in seen:
-                    raise self.wrong(name, row, "every id once", f"{value!r} again")
-                seen.add(value)
-        return ids
+        values = self.texts(name)
+        return unique_ids(values, self._of(name)) if unique else [str(value) for value in values]
 
     def numbers(self, names: Sequence[str]) -> Array:
         """Returns columns as one matrix, ``[n, d]`` float32; every entry must be finite."""
-        arrow = _arrow()
         out = np.empty((self.num_rows, len(names)), dtype=np.float32)
         for at, name in enumerate(names):
             column = self._column(name)
-            kind = column.type
-            if not (arrow.types.is_floating(kind) or arrow.types.is_integer(kind)):
-                if not self.num_rows:  # a header alone
-                    continue
-                if not arrow.types.is_boolean(kind):
-                    raise self._no_number(name, column)
-                column = column.cast(arrow.int8())
-            values = column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+            try:
+                values = column.cast("float64", safe=False).to_numpy(zero_copy_only=False)
+            except _arrow().ArrowException:
+                raise self._no_number(name, column) from None
             with np.errstate(over="ignore"):
                 out[:, at] = values
             bad = np.flatnonzero(~np.isfinite(out[:, at]))
@@ -104,11 +88,14 @@ class Table:
             "correct the row."
         )
 
+    def _of(self, name: str) -> str:
+        return f"{name}' of '{self.path}"
+
     def _column(self, name: str) -> Any:
         if name not in self.columns:
+            there = ", ".join(list(self.columns)[:8]) or "none"
             raise InputError(
-                f"Expected a column '{name}' in '{self.path}' (got {_listing(self.columns)}); "
-                "rename or add it."
+                f"Expected a column '{name}' in '{self.path}' (got {there}); rename or add it."
             )
         return self.columns[name]
 
@@ -197,15 +184,13 @@ def _guard(value: Any) -> Any:
 
 def _read_lines(path: Path, content: bytes) -> Table:
     try:
-        lines = content.decode().split("\n")
+        text = content.decode().rstrip()
     except UnicodeDecodeError:
         raise InputError(f"Expected '{path}' as UTF-8 text (it is not); convert it.") from None
-    ids = [line.strip() for line in lines]
-    while ids and not ids[-1]:
-        ids.pop()
-    for row, (line, name) in enumerate(zip(lines, ids, strict=False), 1):
-        if not name or len(line) > MAX_LINE:
-            got = "nothing" if not name else f"{len(line)} characters"
+    ids = [line.strip() for line in text.split("\n")] if text else []
+    for row, name in enumerate(ids, 1):
+        if not 0 < len(name) <= MAX_ID_LENGTH:
+            got = f"{len(name)} characters" if name else "nothing"
             raise InputError(
                 f"Expected one id per line in '{path}' (got {got} in row {row}); correct the row."
             )
@@ -246,7 +231,7 @@ def _read_parquet(content: bytes) -> Any:
                 "columns."
             )
     # Repeated text stays one text: as many copies as there are rows could fill the memory.
-    texts = [field.name for field in schema if _is_text(arrow, field.type)]
+    texts = [field.name for field in schema if _is_text(field.type)]
     file = parquet.ParquetFile(arrow.BufferReader(content), read_dictionary=texts, pre_buffer=False)
     about = file.metadata
     cells = about.num_rows * max(about.num_columns, 1)
@@ -282,15 +267,9 @@ def _text(value: Any) -> str | None:
     return None if value is None or value == "" else str(value)
 
 
-def _is_text(arrow: Any, kind: Any) -> bool:
-    types = arrow.types
-    return bool(
-        types.is_string(kind)
-        or types.is_large_string(kind)
-        or types.is_binary(kind)
-        or types.is_large_binary(kind)
-        or (types.is_dictionary(kind) and _is_text(arrow, kind.value_type))
-    )
+def _is_text(kind: Any) -> bool:
+    inner = kind.value_type if _arrow().types.is_dictionary(kind) else kind
+    return str(inner) in {"string", "large_string", "binary", "large_binary"}
 
 
 def _arrow() -> Any:
@@ -307,8 +286,3 @@ def _brief(error: Exception) -> str:
     """Keeps the first line of a message; pyarrow counts the header as a row, we do not."""
     text = " ".join(str(error).split())[:160] or type(error).__name__
     return re.sub(r"Row #(\d+)", lambda found: f"row {int(found[1]) - 1}", text).rstrip(".")
-
-
-def _listing(names: Any) -> str:
-    shown = list(names)
-    return ", ".join(shown[:8]) + (", …" if len(shown) > 8 else "") or "none"

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from evergraph.errors import InputError, unknown_name
-from evergraph.estimator.chunks import Damage, Found
+from evergraph.estimator.chunks import Damage
 from evergraph.estimator.config import EstimatorConfig, make_config
 from evergraph.estimator.content import (
     change_content,
@@ -22,8 +22,7 @@ from evergraph.estimator.inputs import Change
 from evergraph.estimator.state import State
 from evergraph.estimator.step import OnEvent, complete, prepare
 from evergraph.estimator.store import Store
-from evergraph.methods import TrainConfig, method_class
-from evergraph.nn import ModelConfig
+from evergraph.methods import method_class
 from evergraph.validation import parse
 
 
@@ -34,10 +33,31 @@ def load_state(path: Path, number: int | None = None) -> tuple[State, int]:
         return _read(store, number)
     except Damage as damage:
         name = "the current version" if number is None else f"version {number}"
+        remedy, found = "restore a copy of the folder", _newest_whole(store)
+        if found is not None:
+            remedy = (
+                f"version {found[1]} is still there: read it as such (--version {found[1]}), or "
+                f"run 'evergraph resume {path}' to go back to it"
+            )
         raise InputError(
-            f"Expected {name} in '{path}' to be whole (got damage in {damage}); "
-            f"{_remedy(store, number)}."
+            f"Expected {name} in '{path}' to be whole (got damage in {damage.what}); {remedy}."
         ) from None
+
+
+def _read(store: Store, number: int | None) -> tuple[State, int]:
+    found, content = store.read(number)
+    try:
+        return restore_state(content), found
+    except Exception:  # checksums hold, so that somebody wrote nonsense
+        raise Damage("its content") from None
+
+
+def _newest_whole(store: Store) -> tuple[State, int] | None:
+    with suppress(Damage):
+        for number in reversed(store.numbers()):
+            with suppress(Damage):
+                return _read(store, number)
+    return None
 
 
 def save_state(path: Path, state: State, came_from: int | None) -> int:
@@ -49,18 +69,17 @@ def save_state(path: Path, state: State, came_from: int | None) -> int:
     store = Store(path)
     content = state_content(state)
     with store.writing():
-        there = None if store.is_empty else _current(store)
+        there = None if store.is_empty else store.numbers()[-1]
         if there != came_from:
             raise InputError(
                 f"Expected '{path}' at version {came_from}, where this estimator comes from (got "
                 f"{there}); load it again or save elsewhere."
             )
-        if there is None:
-            store.create(Found(0, content))
-            return 0
-        _check_settled(store)
-        store.write(Found(there + 1, content))
-        return there + 1
+        if there is not None:
+            _check_settled(store)
+        number = 0 if there is None else there + 1
+        store.commit(number, content)
+        return number
 
 
 def learn_into(
@@ -97,16 +116,14 @@ def learn_into(
             check_given(state.config, given, path)
         change = make_change(state)
         prepared = prepare(state, change)
-        if new:
-            store.create(Found(number, state_content(state)), change_content(change))
-        else:
-            store.note(Found(number, change_content(change)))
+        # The change is on disk before it is learned.
+        store.commit(number, state_content(state) if new else None, change_content(change))
         try:
             following = complete(state, change, prepared, device, on_event)
-            store.write(Found(number + 1, state_content(following)))
+            store.commit(number + 1, state_content(following))
         except Exception:  # not a kill: the change itself is wrong, or the disk is full
-            with suppress(InputError, Damage):
-                store.discard()
+            with suppress(InputError):
+                store.commit(number)
             raise
         return following
 
@@ -127,89 +144,39 @@ def resume(
     store = Store(path)
     store.check_there()
     with store.writing():
-        state, number, told = _go_back(store)
+        found, told = _newest_whole(store), ""
+        if found is None:
+            store.numbers()  # says what is wrong if nothing can be read
+            raise InputError(
+                f"Expected a whole version in '{path}' (got none); restore a copy of the folder."
+            )
+        state, number = found
+        had = store.has_pending
+        if number < store.numbers()[-1]:
+            told = f"Version {number} is current again: the one after it was damaged. "
+            told += "A change to the damaged one is lost: give it again. " if had else ""
+            store.commit(number)
+            had = False
         if discard:
-            had = store.has_pending
-            store.discard()
+            store.commit(number)
             done = "The unfinished change is discarded" if had else "Nothing was unfinished"
             return state, f"{told}{done}: version {number} is current."
-        change = _read_pending(store)
-        if change is None:
+        if not had:
             return state, f"{told}Nothing was unfinished: version {number} is whole."
+        change = _read_pending(store)
         state = complete(state, change, prepare(state, change), device, on_event)
-        store.write(Found(number + 1, state_content(state)))
+        store.commit(number + 1, state_content(state))
         return state, f"{told}The interrupted change is learned: version {number + 1}."
 
 
-def check_given(there: EstimatorConfig, given: Mapping[str, Any], path: Path) -> None:
-    """Refuses parameters that differ from those a state has.
-
-    Only what is given is compared, with what is stored: defaults of a later release do not matter.
-    """
-    named = {key: value for key, value in given.items() if key != "settings" and value is not None}
-    settings = dict(given.get("settings") or {})
-    if "buffer_size" in named:
-        settings["buffer_size"] = named.pop("buffer_size")
-    known = there.parameters.model_dump()
-    odd = [key for key, value in named.items() if known[key] != value]
-    if "method" not in odd:
-        method = method_class(there.parameters.method).Config
-        before: dict[str, Any] = {}
-        parts = (
-            (method, there.settings),
-            (TrainConfig, there.training),
-            (ModelConfig, there.model),
-        )
-        for kind, stored in parts:
-            complete = parse(kind, stored if isinstance(stored, dict) else stored.model_dump())
-            before |= dict.fromkeys(kind.model_fields, (kind, complete))
-        for key, value in settings.items():
-            if key not in before:
-                raise unknown_name(f"setting of method '{there.parameters.method}'", key, before)
-            kind, complete = before[key]
-            if parse(kind, {**complete.model_dump(), key: value}) != complete:
-                odd.append(key)
-    if odd:
-        raise InputError(
-            f"Expected the settings that '{path}' began with (got another {', '.join(odd)}); leave "
-            "it out or begin another state."
-        )
-
-
-def _read(store: Store, number: int | None) -> tuple[State, int]:
-    found = store.read(number)
+def _read_pending(store: Store) -> Change:
     try:
-        return restore_state(found.content), found.number
-    except Exception:  # checksums hold, so that somebody wrote nonsense
-        raise Damage("its content") from None
-
-
-def _read_pending(store: Store) -> Change | None:
-    try:
-        found = store.read_pending()
-        return None if found is None else restore_change(found.content)
-    except InputError:
-        raise
+        return restore_change(store.read(table="pending")[1])
     except Exception:  # whatever foreign bytes bring about
         raise InputError(
             f"Expected a whole unfinished change in '{store.folder}' (it is damaged); run "
             f"'evergraph resume {store.folder} --discard' and give the change again."
         ) from None
-
-
-def _current(store: Store) -> int:
-    try:
-        numbers = store.numbers()
-    except Damage as damage:
-        raise InputError(
-            f"Expected a whole state in '{store.folder}' (got damage in {damage}); "
-            f"{_remedy(store, None)}."
-        ) from None
-    if not numbers:
-        raise InputError(
-            f"Expected a version in '{store.folder}' (got none); restore a copy of the folder."
-        )
-    return numbers[-1]
 
 
 def _check_settled(store: Store) -> None:
@@ -220,45 +187,31 @@ def _check_settled(store: Store) -> None:
         )
 
 
-def _whole(store: Store, but: int | None) -> tuple[State, int] | None:
-    """Finds the newest whole version other than one, if any."""
-    try:
-        numbers = store.numbers()
-    except Damage:
-        return None
-    but = numbers[-1] if but is None and numbers else but
-    for number in reversed(numbers):
-        if number != but:
-            with suppress(Damage):
-                return _read(store, number)
-    return None
+def check_given(there: EstimatorConfig, given: Mapping[str, Any], path: Path) -> None:
+    """Refuses parameters that differ from those a state has.
 
-
-def _remedy(store: Store, damaged: int | None) -> str:
-    other = _whole(store, damaged)
-    if other is None:
-        return "restore a copy of the folder"
-    return (
-        f"version {other[1]} is still there: read it as such (--version {other[1]}), or run "
-        f"'evergraph resume {store.folder}' to go back to it"
-    )
-
-
-def _go_back(store: Store) -> tuple[State, int, str]:
-    """Reads the current version, or makes the newest whole one current."""
-    try:
-        return *_read(store, None), ""
-    except Damage:
-        other = _whole(store, None)
-        if other is None:
-            raise InputError(
-                f"Expected a whole version in '{store.folder}' (got none); restore a copy of the "
-                "folder."
-            ) from None
-    state, number = other
-    lost = store.has_pending
-    store.go_back(number)
-    told = f"Version {number} is current again: the one after it was damaged. "
-    if lost:
-        told += "A change to the damaged one is lost: give it again. "
-    return state, number, told
+    Only what is given is compared, with what is stored: defaults of a later release do not matter.
+    """
+    settings = dict(given.get("settings") or {})
+    settings |= {key: given[key] for key in ("buffer_size",) if given.get(key) is not None}
+    known = there.parameters.model_dump(exclude={"settings", "buffer_size"})
+    odd = [key for key, value in known.items() if given.get(key) not in {None, value}]
+    if "method" not in odd:
+        method = parse(method_class(there.parameters.method).Config, there.settings)
+        owners = {
+            key: part
+            for part in (there.model, there.training, method)
+            for key in type(part).model_fields
+        }
+        for key, value in settings.items():
+            if key not in owners:
+                raise unknown_name(f"setting of method '{there.parameters.method}'", key, owners)
+            before = owners[key]
+            after = parse(type(before), {**before.model_dump(), key: value})
+            if getattr(after, key) != getattr(before, key):
+                odd.append(key)
+    if odd:
+        raise InputError(
+            f"Expected the settings that '{path}' began with (got another {', '.join(odd)}); leave "
+            "it out or begin another state."
+        )

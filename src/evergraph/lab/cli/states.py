@@ -15,7 +15,7 @@ from evergraph.errors import InputError, one_line
 from evergraph.estimator.convert import convert_state
 from evergraph.estimator.diagnosis import diagnose
 from evergraph.estimator.graph import Id
-from evergraph.estimator.inputs import INT64, Change, make_change
+from evergraph.estimator.inputs import INT64, Change, check_columns, make_change
 from evergraph.estimator.state import State
 from evergraph.estimator.tables import Table, read_table, write_table
 from evergraph.estimator.transaction import learn_into, load_state, resume
@@ -207,8 +207,7 @@ def read_change(tables: dict[str, Table], state: State) -> Change:
         parts["removed"] = like(state.graph.ids, tables["remove_nodes"].ids())
     names = like(state.classes, list(labels.values()))
     labels = dict(zip(labels, names, strict=True))
-    change = make_change("learn", columns=None, labels=labels, **parts)
-    return Change(**{**change.__dict__, "columns": columns})
+    return make_change("learn", columns=columns, labels=labels, **parts)
 
 
 def like(known: Sequence[Id], names: Sequence[Any]) -> list[Id]:
@@ -232,15 +231,7 @@ def _feature_names(table: Table, columns: tuple[str, ...] | None) -> tuple[str, 
             f"Expected columns of features in '{table.path}' (got none beside id and label); add "
             "them."
         )
-    if columns is None:
-        return names
-    odd = sorted(set(names) ^ set(columns))
-    if odd:
-        raise InputError(
-            f"Expected the features of the first batch in '{table.path}' (got a difference in "
-            f"{', '.join(map(repr, odd[:5]))}); add or drop them."
-        )
-    return columns
+    return check_columns(names, columns, str(table.path))
 
 
 def _class_sheet(about: dict[str, Any]) -> Sheet:
