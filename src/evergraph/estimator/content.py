@@ -150,13 +150,15 @@ def change_content(change: Change) -> dict[str, Any]:
 
 def restore_change(content: Mapping[str, Any]) -> Change:
     """Takes back what :func:`change_content` returned, checked as what a user gives."""
+    if content["kind"] not in {"learn", "update", "remove"}:
+        raise ValueError("a change of another kind")
     ids = {key: _restore_ids(content[key]) for key in ("removed", "updated", "ids")}
     removed_edges, edges, labels = (
         zip(*map(_restore_ids, content[key]), strict=True)
         for key in ("removed_edges", "edges", "labels")
     )
     return make_change(
-        str(content["kind"]),
+        content["kind"],
         columns=content["columns"],
         removed_edges=removed_edges,
         updated_x=_restore_features(content["updated_x"]),
