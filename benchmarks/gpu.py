@@ -32,7 +32,7 @@ from evergraph.lab.runs import execute
 from evergraph.methods import TaskContext, TrainConfig
 from evergraph.methods.dslr import train_link_predictor
 from evergraph.nn import ModelConfig, NodeClassifier
-from evergraph.nn.cuda_graphs import Repeated
+from evergraph.nn.cuda_graphs import RecordedStep
 from evergraph.nn.receptive_field import receptive_field
 from evergraph.stream import Adjacency, LabelledNodes
 from evergraph.structure import (
@@ -101,7 +101,7 @@ def our_step(view: Any) -> Callable[[], object]:
         optimizer.step()
         return loss.detach()
 
-    return Repeated(step, DEVICE, lambda: [generator])
+    return RecordedStep(step, DEVICE, lambda: [generator])
 
 
 def pyg_step(view: Any) -> Callable[[], object]:

@@ -11,6 +11,7 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,7 @@ def replacing(folder: Path) -> Iterator[Path]:
     beside.rename(folder)
 
 
+@cache
 def physical_memory() -> int:
     """Returns the memory of this machine in bytes, whoever uses it now."""
     if sys.platform != "win32":
