@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-import torch
-from safetensors.torch import load, save
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from evergraph.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -152,6 +152,8 @@ TENSOR = "$tensor"
 
 def pack(state: Any) -> bytes:
     """Writes nested tensors and plain values as safetensors, the plain values as JSON in it."""
+    from safetensors.torch import save  # noqa: PLC0415 - who reads plain files needs no PyTorch
+
     tensors: dict[str, Tensor] = {}
     document = _lift(state, tensors)
     return save(tensors, metadata={"state": json.dumps(document)})
@@ -159,6 +161,8 @@ def pack(state: Any) -> bytes:
 
 def unpack(content: bytes) -> Any:
     """Reads what :func:`pack` wrote; tensors lie on the CPU. Damaged content raises anything."""
+    from safetensors.torch import load  # noqa: PLC0415 - as above
+
     tensors = load(content)  # checks every declared size against the content
     length = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + length])
@@ -171,13 +175,24 @@ def checksum(state: Any) -> str:
     found = hashlib.sha256(json.dumps(_lift(state, tensors)).encode())
     for tensor in tensors.values():
         found.update(f"{tensor.dtype} {list(tensor.shape)}".encode())
-        found.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+        found.update(_bytes(tensor))
     return found.hexdigest()
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    import torch  # noqa: PLC0415 - as above
+
+    content: bytes = tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
+    return content
+
+
+def _is_tensor(value: Any) -> TypeGuard[Tensor]:
+    return "torch" in sys.modules and isinstance(value, sys.modules["torch"].Tensor)
 
 
 def to_device(value: Any, device: torch.device | str, copy: bool = False) -> Any:
     """Moves all tensors in nested values, leaving those alone that are there unless ``copy``."""
-    if isinstance(value, Tensor):
+    if _is_tensor(value):
         return value.detach().to(device, copy=copy)
     if isinstance(value, Mapping):
         return {key: to_device(item, device, copy) for key, item in value.items()}
@@ -188,7 +203,7 @@ def to_device(value: Any, device: torch.device | str, copy: bool = False) -> Any
 
 def _lift(value: Any, tensors: dict[str, Tensor]) -> Any:
     """Replaces tensors by numbers, collecting copies: two of them may share their memory."""
-    if isinstance(value, Tensor):
+    if _is_tensor(value):
         name = str(len(tensors))
         tensors[name] = value.detach().cpu().clone().contiguous()
         return {TENSOR: name}

@@ -11,22 +11,20 @@ import math
 import re
 import sqlite3
 from datetime import UTC, datetime
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from evergraph.errors import InputError
 from evergraph.files import physical_memory
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 CHUNK = 1 << 20
 ARRAY = "$array"
-DTYPES = {
-    name: getattr(torch, name)
-    for name in (
-        *("float16", "bfloat16", "float32", "float64"),
-        *("uint8", "int8", "int16", "int32", "int64", "bool"),
-    )
+#: Bytes of an entry of every kind of array.
+SIZES = {
+    **{"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8},
+    **{"uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "bool": 1},
 }
 
 
@@ -70,6 +68,7 @@ def read_document(db: sqlite3.Connection, table: str, number: int) -> Any:
 
 def write_document(db: sqlite3.Connection, table: str, number: int, content: Any) -> None:
     """Stores a document, and the chunks of its arrays that are not there yet."""
+    import torch  # noqa: PLC0415 - reading predictions needs none of it
 
     def store(value: Tensor) -> dict[str, Any]:
         array = value.detach().cpu().contiguous()
@@ -107,23 +106,49 @@ def _num_bytes(array: dict[str, Any]) -> int:
     shape = array["shape"]
     if any(type(size) is not int or size < 0 for size in shape):
         raise ValueError("a shape that is none")
-    return int(math.prod(shape) * DTYPES[array["dtype"]].itemsize)
+    return int(math.prod(shape) * SIZES[array["dtype"]])
 
 
-def _load(db: sqlite3.Connection, array: dict[str, Any]) -> Tensor:
+def read_predictions(db: sqlite3.Connection, number: int) -> dict[str, Any] | None:
+    """Reads what a version says of its nodes without PyTorch: arrays as bytes, None if nothing."""
+    text, checksum = db.execute(
+        "SELECT document, sha256 FROM version WHERE number = ?", (number,)
+    ).fetchone()
+    if not isinstance(text, str) or checksum != _checksum(number, text):
+        raise Damage("its list of contents")
+    try:
+        document = json.loads(text)
+        if document.get("predicted") is None:
+            return None
+        arrays = {**document["ids"], **document["predicted"]}
+        found = {name: _read_bytes(db, value[ARRAY]) for name, value in arrays.items()}
+        return {**found, "classes": document["classes"]}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
+        raise Damage("its list of contents") from None
+
+
+def _read_bytes(db: sqlite3.Connection, array: dict[str, Any]) -> bytearray:
     """Reads an array; what is stored must be what was said before memory is taken."""
     digests = [(bytes.fromhex(chunk),) for chunk in array["chunks"]]
     size = "SELECT length(data) FROM chunk WHERE sha256 = ?"
     if sum(db.execute(size, key).fetchone()[0] for key in digests) != _num_bytes(array):
         raise Damage("the size of an array")
-    data, at = torch.empty(_num_bytes(array), dtype=torch.uint8), 0
+    data = bytearray()
     for key in digests:
         chunk = db.execute("SELECT data FROM chunk WHERE sha256 = ?", key).fetchone()[0]
         if not isinstance(chunk, bytes) or hashlib.sha256(chunk).digest() != key[0]:
             raise Damage("a chunk")
-        data[at : at + len(chunk)] = torch.frombuffer(bytearray(chunk), dtype=torch.uint8)
-        at += len(chunk)
-    kind = DTYPES[array["dtype"]]
-    if kind == torch.bool and data.numel() and int(data.max()) > 1:
+        data += chunk
+    return data
+
+
+def _load(db: sqlite3.Connection, array: dict[str, Any]) -> Tensor:
+    """Reads an array as a tensor."""
+    import torch  # noqa: PLC0415 - as above
+
+    data, kind = _read_bytes(db, array), getattr(torch, array["dtype"])
+    if not data:
+        return torch.empty(array["shape"], dtype=kind)
+    if kind == torch.bool and max(data) > 1:
         raise Damage("an array")
-    return data.view(kind).reshape(array["shape"])
+    return torch.frombuffer(data, dtype=kind).reshape(array["shape"])

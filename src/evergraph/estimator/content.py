@@ -29,6 +29,8 @@ KEYS = {
     *("config", "classes", "columns", "history", "ids", "features", "edges", "edits", "learner"),
     *("granted", "held_out", "shown"),
 }
+#: Predictions of larger graphs are not stored but computed when they are asked for.
+MOST_PREDICTED = 100_000
 
 
 def state_content(state: State) -> dict[str, Any]:
@@ -48,12 +50,22 @@ def state_content(state: State) -> dict[str, Any]:
         "granted": {"nodes": state.granted.nodes, "labels": state.granted.labels},
         "held_out": {"nodes": held_out.nodes, "labels": held_out.labels},
         "shown": state.shown,
+        "predicted": _predicted_content(state),
     }
+
+
+def _predicted_content(state: State) -> dict[str, Tensor] | None:
+    """Stores the class of every node with its probability, if they are known and not too many."""
+    logits = state.known_logits
+    if logits is None or not state.classes or not 0 < len(logits) <= MOST_PREDICTED:
+        return None
+    best = logits.double().softmax(dim=1).max(dim=1)
+    return {"labels": best.indices, "probability": best.values}
 
 
 def restore_state(content: Mapping[str, Any]) -> State:
     """Checks and takes back what :func:`state_content` returned, perhaps written by anyone."""
-    if content.keys() != KEYS:
+    if content.keys() - {"predicted"} != KEYS:
         raise ValueError("more or less than a state")
     config, columns, shown = read_config(content["config"]), content["columns"], content["shown"]
     ids, classes = unique_ids(_restore_ids(content["ids"])), unique_ids(content["classes"])

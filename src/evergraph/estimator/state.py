@@ -99,6 +99,11 @@ class State:
         logits: Tensor = self.__dict__["_logits"]
         return logits
 
+    @property
+    def known_logits(self) -> Tensor | None:
+        """What :meth:`logits` has computed already."""
+        return self.__dict__.get("_logits")
+
     def adopt(self, other: State) -> None:
         """Takes over another state's predictions, which must be the same."""
         self.__dict__["_logits"] = other.__dict__["_logits"]

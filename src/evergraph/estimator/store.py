@@ -21,7 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from evergraph.errors import InputError
-from evergraph.estimator.chunks import Damage, read_document, sweep, write_document
+from evergraph.estimator.chunks import (
+    Damage,
+    read_document,
+    read_predictions,
+    sweep,
+    write_document,
+)
 from evergraph.files import make_folder, sync_folder
 
 NAME, LOCK, WRITER = "state.sqlite", "lock.sqlite", "writer.json"
@@ -126,14 +132,23 @@ class Store:
             Damage: If anything is wrong with it.
         """
         with self._reading() as db:
-            there = _numbers(db, table)
-            wanted = there[-1] if number is None else number
-            if wanted not in there:
-                raise InputError(
-                    f"Expected version {wanted} in '{self.folder}' (got "
-                    f"{', '.join(map(str, there))}); choose one of these."
-                )
+            wanted = self._wanted(db, number, table)
             return wanted, read_document(db, table, wanted)
+
+    def predictions(self, number: int | None = None) -> dict[str, Any] | None:
+        """Reads the predictions that a version holds, None if it holds none; see :meth:`read`."""
+        with self._reading() as db:
+            return read_predictions(db, self._wanted(db, number, "version"))
+
+    def _wanted(self, db: sqlite3.Connection, number: int | None, table: str) -> int:
+        there = _numbers(db, table)
+        wanted = there[-1] if number is None else number
+        if wanted not in there:
+            raise InputError(
+                f"Expected version {wanted} in '{self.folder}' (got "
+                f"{', '.join(map(str, there))}); choose one of these."
+            )
+        return wanted
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:

@@ -12,14 +12,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from evergraph.errors import InputError
-from evergraph.estimator.graph import Id
-from evergraph.estimator.inputs import MAX_ID_LENGTH, check_names, unique_ids
 from evergraph.files import read_regular, unwritable, write_atomic
+
+if TYPE_CHECKING:
+    from evergraph.estimator.graph import Id
 
 #: A wider table is a mistake, or an attempt to exhaust the memory by a long header.
 MAX_COLUMNS = 20_000
@@ -42,6 +43,8 @@ class Table:
 
     def texts(self, name: str, *, gaps: bool = False) -> list[str | None]:
         """Returns a column as text; missing entries are None, or an error unless ``gaps``."""
+        from evergraph.estimator.inputs import check_names  # noqa: PLC0415 - writing needs no PyTorch
+
         column = self._column(name)
         types, kind = _arrow().types, column.type
         if types.is_dictionary(kind):
@@ -61,6 +64,8 @@ class Table:
 
     def ids(self, name: str = "id", *, unique: bool = True) -> list[Id]:
         """Returns a column of names of nodes, each once if ``unique``."""
+        from evergraph.estimator.inputs import unique_ids  # noqa: PLC0415 - as above
+
         values = self.texts(name)
         return unique_ids(values, self._of(name)) if unique else [str(value) for value in values]
 
@@ -183,6 +188,8 @@ def _guard(value: Any) -> Any:
 
 
 def _read_lines(path: Path, content: bytes) -> Table:
+    from evergraph.estimator.inputs import MAX_ID_LENGTH  # noqa: PLC0415 - as above
+
     try:
         text = content.decode().rstrip()
     except UnicodeDecodeError:

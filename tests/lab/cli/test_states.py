@@ -179,6 +179,41 @@ def test_convert_brings_an_old_state_up(folder: Path, command: Command):
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
+@pytest.mark.parametrize("names", [["a", "b", "c", "é"], [3, -1, 2**40, 7]])
+def test_predictions_are_read_without_pytorch(folder: Path, command: Command, names: list[Any]):
+    clf = ContinualNodeClassifier("analytic", validation_fraction=0, device="cpu")
+    clf.learn(names, [[0.0, 1], [1, 0], [0, 1], [1, 0]], [names[:2]], ["u", "v", "u", None])
+    clf.save("state")
+    code = (
+        "import sys; from evergraph.lab.cli import main; import atexit\n"
+        "atexit.register(lambda: print('torch' in sys.modules))\n"
+        "sys.argv = ['evergraph', 'predict', 'state', '-o', 'quick.csv']; main()"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert (answer.returncode, answer.stdout) == (0, "False\n"), answer.stderr
+    assert command("predict", "state", "-o", "computed.csv", "--device", "cpu").code == 0
+    assert (folder / "quick.csv").read_bytes() == (folder / "computed.csv").read_bytes()
+
+
+@pytest.mark.parametrize("change", ["labels", "probability", "missing", "class"])
+def test_forged_predictions_are_computed_anew(folder: Path, command: Command, change: str):
+    clf = ContinualNodeClassifier("analytic", validation_fraction=0, device="cpu")
+    clf.learn(["a", "b"], [[0.0, 1], [1, 0]], [], ["u", "v"]).save("state")
+    number, content = Store(folder / "state").read()
+    if change == "missing":
+        del content["predicted"]
+    elif change == "class":
+        content["predicted"]["labels"][0] = 7
+    else:
+        content["predicted"][change] = content["predicted"][change][:1]
+    with Store(folder / "state").writing():
+        Store(folder / "state").commit(number + 1, content)
+    assert command("predict", "state", "-o", "out.csv").code == 0
+    assert [row["label"] for row in rows(folder / "out.csv")] == ["u", "v"]
+
+
 @pytest.fixture
 def started() -> Iterator[Start]:
     """Starts commands, and ends those that a failing test leaves behind."""

@@ -32,7 +32,7 @@ COMMANDS = {
     "experiments": ("reproduce", "List the experiments of the paper."),
     "reproduce": ("reproduce", "Reproduce a table or figure of the paper."),
     "learn": ("states", "Take nodes, edges and labels into a state."),
-    "predict": ("states", "Write the class of every node of a state."),
+    "predict": ("predict", "Write the class of every node of a state."),
     "inspect": ("states", "Show what a state holds, and warnings."),
     "convert": ("states", "Convert a state of 0.1.0."),
     "datasets": ("listings", "List the datasets and where they come from."),

@@ -1,4 +1,4 @@
-"""``evergraph learn``, ``predict`` and ``inspect``: the estimator for files."""
+"""``evergraph learn``, ``inspect`` and ``convert``: the estimator for files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from evergraph.estimator.diagnosis import diagnose
 from evergraph.estimator.graph import Id
 from evergraph.estimator.inputs import INT64, Change, check_columns, make_change
 from evergraph.estimator.state import State
-from evergraph.estimator.tables import Table, read_table, write_table
+from evergraph.estimator.tables import Table, read_table
 from evergraph.estimator.transaction import learn_into, load_state, resume
 from evergraph.lab.cli import options
 from evergraph.lab.cli.progress import RunProgress, make_console
@@ -88,14 +88,8 @@ def learn(
     show(following, state, as_json)
 
 
-def predict(
-    state: StateArgument,
-    output: Annotated[Path, typer.Option("-o", "--output", help="A .csv or .parquet file.")],
-    ids: Annotated[Path | None, typer.Option(help="Ids to predict; all by default.")] = None,
-    version: VersionOption = None,
-    device: options.DeviceOption = "auto",
-) -> None:
-    """Write the class of every node, with its probability."""
+def computed(state: Path, ids: Path | None, version: int | None, device: str) -> dict[str, Any]:
+    """Predicts the nodes of a state, or those that a file names, with their probabilities."""
     present, _ = load_state(state, version)
     if not present.classes:
         raise InputError(
@@ -105,14 +99,12 @@ def predict(
     if ids is not None:
         names = like(present.graph.ids, read_table(ids).ids(unique=False))
     rows = present.graph.find(names, "ids")
-    proba = present.logits(pick_device(device))[rows].double().softmax(dim=1)
-    best = proba.max(dim=1)
-    columns = {
+    best = present.logits(pick_device(device))[rows].double().softmax(dim=1).max(dim=1)
+    return {
         "id": [str(name) for name in names],
         "label": [str(present.classes[label]) for label in best.indices.tolist()],
         "probability": best.values.tolist(),
     }
-    write_table(output, columns)
 
 
 def inspect(

@@ -1,0 +1,55 @@
+"""``evergraph predict``: what a state holds of its nodes is written without loading PyTorch."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from evergraph.estimator.chunks import Damage
+from evergraph.estimator.store import Store
+from evergraph.estimator.tables import write_table
+
+
+def predict(
+    state: Annotated[Path, typer.Argument(help="Folder of an estimator's state.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="A .csv or .parquet file.")],
+    ids: Annotated[Path | None, typer.Option(help="Ids to predict; all by default.")] = None,
+    version: Annotated[
+        int | None,
+        typer.Option("--version", "--generation", help="An earlier version, not the current one."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Write the class of every node, with its probability."""
+    columns = stored(state, version) if ids is None and device == "auto" else None
+    if columns is None:
+        from evergraph.lab.cli.states import computed  # noqa: PLC0415 - loads PyTorch
+
+        columns = computed(state, ids, version, device)
+    write_table(output, columns)
+
+
+def stored(state: Path, version: int | None) -> dict[str, list[Any]] | None:
+    """Returns the predictions that a state holds, None if it holds none that are whole."""
+    try:
+        found = Store(state).predictions(version)
+        if found is None:
+            return None
+        labels = np.frombuffer(found["labels"], dtype=np.int64)
+        probability = np.frombuffer(found["probability"], dtype=np.float64)
+        if "numbers" in found:
+            names = [str(name) for name in np.frombuffer(found["numbers"], dtype=np.int64)]
+        else:
+            starts = np.frombuffer(found["starts"], dtype=np.int64).tolist()
+            text = bytes(found["text"])
+            names = [text[begin:end].decode() for begin, end in pairwise(starts)]
+        chosen = [str(found["classes"][label]) for label in labels if label >= 0]
+    except (Damage, ValueError, TypeError, KeyError, IndexError):
+        return None  # reading the whole state says what is wrong
+    if not len(names) == len(chosen) == len(probability):
+        return None
+    return {"id": names, "label": chosen, "probability": probability.tolist()}
