@@ -181,7 +181,10 @@ class Store:
                 "use the release of evergraph that wrote it, or a newer one."
             )
         query = "SELECT type, name, tbl_name, sql FROM sqlite_master"
-        there = set(db.execute(query).fetchmany(len(TABLES) + 2))
+        try:
+            there = set(db.execute(query).fetchmany(len(TABLES) + 2))
+        except UnicodeDecodeError:  # SQLite quotes damage that is no text in its message
+            raise Damage("the schema") from None
         ours = {("table", name, name, statement) for name, statement in TABLES.items()}
         if there != ours | {("index", "sqlite_autoindex_chunk_1", "chunk", None)}:
             raise Damage("the schema")
