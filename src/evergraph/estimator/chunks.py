@@ -41,11 +41,7 @@ class Damage(InputError):
 
 def read_document(db: sqlite3.Connection, table: str, number: int) -> Any:
     """Reads a document with its arrays; their sizes are known before memory is taken."""
-    query = f"SELECT document, sha256 FROM {table} WHERE number = ?"
-    text, checksum = db.execute(query, (number,)).fetchone() or (None, None)
-    if not isinstance(text, str) or checksum != _checksum(number, text):
-        raise Damage("its list of contents")
-    needed = 0
+    text, needed = _text(db, table, number), 0
 
     def measure(value: dict[str, Any]) -> Any:
         nonlocal needed
@@ -97,6 +93,15 @@ def sweep(db: sqlite3.Connection) -> None:
     db.executemany("DELETE FROM chunk WHERE sha256 = ?", gone)
 
 
+def _text(db: sqlite3.Connection, table: str, number: int) -> str:
+    """Reads a document as it was written."""
+    query = f"SELECT document, sha256 FROM {table} WHERE number = ?"
+    text, checksum = db.execute(query, (number,)).fetchone() or (None, None)
+    if not isinstance(text, str) or checksum != _checksum(number, text):
+        raise Damage("its list of contents")
+    return text
+
+
 def _checksum(number: int, text: str) -> bytes:
     return hashlib.sha256(f"{number} {text}".encode()).digest()
 
@@ -111,13 +116,8 @@ def _num_bytes(array: dict[str, Any]) -> int:
 
 def read_predictions(db: sqlite3.Connection, number: int) -> dict[str, Any] | None:
     """Reads what a version says of its nodes without PyTorch: arrays as bytes, None if nothing."""
-    text, checksum = db.execute(
-        "SELECT document, sha256 FROM version WHERE number = ?", (number,)
-    ).fetchone()
-    if not isinstance(text, str) or checksum != _checksum(number, text):
-        raise Damage("its list of contents")
     try:
-        document = json.loads(text)
+        document = json.loads(_text(db, "version", number))
         if document.get("predicted") is None:
             return None
         arrays = {**document["ids"], **document["predicted"]}
