@@ -105,7 +105,8 @@ class RunConfig(Config):
             if isinstance(values.get(name), dict)
         }
         config = parse(cls, {**values, **sections})
-        settings = parse(_method_class(config.method).Config, config.settings)
+        kind = _method_class(config.method).Config
+        settings = parse(kind, {**kind.former, **config.settings})
         kept = settings.model_dump(mode="json", exclude_unset=True)  # under today's names
         return config.model_copy(update={"settings": kept})
 

@@ -19,14 +19,20 @@ NEEDS = frozenset({"old_labels", "validation", "attention", "double_backward", "
 
 
 class MethodConfig(Config):
-    """Base of a method's settings; ``old_names`` maps names of earlier versions to today's."""
+    """Base of a method's settings.
+
+    ``old_names`` maps names of earlier versions to today's. ``former`` is how runs behaved that
+    were recorded before a setting existed: one without it means that value.
+    """
 
     old_names: ClassVar[Mapping[str, str]] = {}
+    former: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
     def hashed_as(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Returns settings by the names and values that identify a run for good."""
-        return dict(settings)
+        new = cls.former.keys()
+        return {k: v for k, v in settings.items() if k not in new or v != cls.former[k]}
 
 
 @dataclass(frozen=True)
