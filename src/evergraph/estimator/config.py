@@ -85,6 +85,7 @@ def make_config(given: Mapping[str, Any]) -> EstimatorConfig:
 def read_config(content: Mapping[str, Any]) -> EstimatorConfig:
     """Checks a state's settings; wrong ones raise :class:`InputError`."""
     config = parse(EstimatorConfig, content)
-    settings = parse(method_class(config.parameters.method).Config, config.settings)
+    kind = method_class(config.parameters.method).Config
+    settings = parse(kind, {**kind.former, **config.settings})
     kept = settings.model_dump(mode="json", exclude_unset=True)  # under today's names
     return config.model_copy(update={"settings": kept})
