@@ -53,6 +53,12 @@ def plain_output(ctx: TaskContext, nodes: Tensor):
     return ctx.model(ctx.view.features, ctx.adjacency, nodes, None, True)
 
 
+def head_of(ctx: TaskContext, logits: Tensor, labels: Tensor, over="current"):
+    """The columns of a task's loss and its labels among them, by definition."""
+    first = ctx.view.new_classes[0] if over == "current" else 0
+    return logits[..., first:], labels - first
+
+
 def slow_gradients(ctx: TaskContext, value_of) -> Iterator[dict[str, Tensor]]:
     """Gradients of one training node after another, each from a forward pass of its own."""
     for node, label in zip(ctx.view.train_nodes, ctx.view.train_labels, strict=True):

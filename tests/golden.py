@@ -2,6 +2,7 @@
 
 ``tests/data/v0.1.0/trajectories.json`` holds the loss of every epoch, the accuracy matrix and the
 bytes kept of each case; ``estimators.json`` what classifiers predicted after each of some changes.
+Methods run with the settings of then; ``v0.2.0`` holds cases with what could not be set before.
 """
 
 from __future__ import annotations
@@ -81,6 +82,14 @@ def cases() -> dict[str, str]:
     for selector in SELECTORS:
         found[f"replay {selector}"] = f"replay:selector={selector}"
     return found | {text: text for text in VARIANTS}
+
+
+def newer_cases() -> dict[str, str]:
+    """Returns what 0.1.0 could not do and 0.2.0 recorded, in a file of its own."""
+    cases_of = cases()
+    heads = [name for name in cases_of if name.split()[0] in {"lwf", "ewc", "mas", "twp"}]
+    variants = ("lwf:distill_over=seen",)
+    return {name: cases_of[name] for name in heads} | {text: text for text in variants}
 
 
 def changes() -> list[tuple[str, dict[str, Any]]]:

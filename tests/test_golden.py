@@ -1,4 +1,4 @@
-"""Same seeds, same results: trajectories, predictions, hashes and folders that 0.1.0 recorded."""
+"""Same seeds, same results: trajectories, predictions, hashes and folders as recorded."""
 
 from __future__ import annotations
 
@@ -12,26 +12,41 @@ import golden
 from evergraph.config import Variant, resolve, settable_keys
 from evergraph.events import Epoch
 from evergraph.lab.folder import RunFolder
+from evergraph.methods import method_class
 
 RECORDED = Path(__file__).parent / "data" / "v0.1.0"
+NEWER = json.loads((RECORDED.parent / "v0.2.0" / "trajectories.json").read_text())
 TRAJECTORIES = json.loads((RECORDED / "trajectories.json").read_text())
 ESTIMATORS = json.loads((RECORDED / "estimators.json").read_text())
 HASHES = json.loads((RECORDED / "hashes.json").read_text())
 
 
+def former(method):
+    """The values that a method's settings had before they could be set."""
+    return dict(method_class(Variant.parse(method).name).Config.former)
+
+
 @pytest.mark.parametrize("name", TRAJECTORIES)
 def test_run_follows_the_recorded_trajectory(name):
+    follow(golden.cases()[name], former(golden.cases()[name]), TRAJECTORIES[name])
+
+
+@pytest.mark.parametrize("name", NEWER)
+def test_run_follows_the_newer_trajectory(name):
+    follow(golden.newer_cases()[name], {}, NEWER[name])
+
+
+def follow(method, settings, recorded):
+    """Runs a small case and compares all that was recorded of it."""
     losses = []
 
     def note(event):
         if isinstance(event, Epoch):
             losses.append(float(event.loss))
 
-    method = golden.cases()[name]
     known = settable_keys(Variant.parse(method).name)
-    settings = {key: value for key, value in golden.SETTINGS.items() if key in known}
+    settings |= {key: value for key, value in golden.SETTINGS.items() if key in known}
     results = evergraph.run(golden.DATASET, method, settings=settings, on_event=note, device="cpu")
-    recorded = TRAJECTORIES[name]
     assert losses == pytest.approx(recorded["losses"], rel=1e-3, abs=1e-6)
     for row, before in zip(results["accuracy_matrix"], recorded["accuracy_matrix"], strict=True):
         assert row == pytest.approx(before, abs=0.01)
@@ -45,7 +60,7 @@ def test_estimator_follows_the_recorded_predictions(method):
     keeps = method in {"replay", "er-gnn", "gem", "dslr", "rclg", "continual-gnn", "analytic"}
     clf = evergraph.ContinualNodeClassifier(
         method,
-        settings=recorded["settings"],
+        settings=former(method) | recorded["settings"],
         seed=3,
         device="cpu",
         buffer_size=20 if keeps else None,
@@ -66,7 +81,8 @@ def test_estimator_follows_the_recorded_predictions(method):
 @pytest.mark.parametrize("case", HASHES)
 def test_resolved_settings_have_the_recorded_hash(case):
     dataset, method, presets = case.split()
-    config = resolve(Variant.parse_dataset(dataset), Variant.parse(method), 0, None, presets)
+    shown = Variant.parse_dataset(dataset), Variant.parse(method)
+    config = resolve(*shown, 0, former(method), presets)
     assert config.hash == HASHES[case]
 
 

@@ -8,24 +8,40 @@ import pytest
 import torch
 from torch.nn import functional
 
-from anchored import MODEL, TRAINING, assert_same, context, move, slow_gradients, stream_of
+from anchored import (
+    MODEL,
+    TRAINING,
+    assert_same,
+    context,
+    head_of,
+    move,
+    slow_gradients,
+    stream_of,
+)
 from evergraph.events import TaskDone
 from evergraph.methods import TrainConfig, make_method
 from evergraph.train import Learner, train
 
 
-def slow_fisher(ctx):
+def slow_fisher(ctx, over="current"):
     """The mean over training nodes of squared gradients of −log p(true label)."""
-    grads = list(slow_gradients(ctx, lambda z, y: -functional.log_softmax(z, 0)[y]))
+
+    def surprise(logits, label):
+        shown, label = head_of(ctx, logits, label, over)
+        return -functional.log_softmax(shown, 0)[label]
+
+    grads = list(slow_gradients(ctx, surprise))
     return {name: sum(g[name] ** 2 for g in grads) / len(grads) for name in grads[0]}
 
 
 @pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("over", ["current", "seen"])
 @pytest.mark.parametrize("task", [0, 1])
-def test_fisher_of_few_nodes_is_the_mean_of_squared_gradients(make_graph, sparse, task):
+def test_fisher_of_few_nodes_is_the_mean_of_squared_gradients(make_graph, sparse, task, over):
     ctx = context(stream_of(make_graph, sparse=sparse), task)
     assert 4 < ctx.view.train_nodes.numel() <= 64
-    assert_same(make_method("ewc").importance(ctx), slow_fisher(ctx))
+    method = make_method("ewc", {"loss_over": over})
+    assert_same(method.importance(ctx), slow_fisher(ctx, over))
 
 
 def test_fisher_is_not_the_squared_mean_gradient(make_graph):
@@ -126,7 +142,8 @@ def test_loss_adds_a_penalty_for_every_earlier_task(make_graph):
     assert [a.parameters["head.bias"].numel() for a in method.anchors] == [2, 4]
     ctx.model.eval()
     logits = ctx.forward(ctx.view.train_nodes)
-    current = expected = functional.cross_entropy(logits, ctx.view.train_labels)
+    current = functional.cross_entropy(*head_of(ctx, logits, ctx.view.train_labels))
+    expected = current
     for parameters, fisher in method.anchors:
         for name, value in ctx.model.named_parameters():
             old = value[: len(parameters[name])]
@@ -175,11 +192,14 @@ def test_memory_is_two_networks_per_task_but_the_last(make_graph):
     assert len(learner.method.anchors) == 2
 
 
+FREE = {"lam": 0, "loss_over": "seen"}
+
+
 def test_lambda_zero_is_finetuning_and_a_large_one_holds(make_graph):
     stream = stream_of(make_graph)
     free, zero, held = (
         finished(stream, name, **settings)[0]
-        for name, settings in (("finetune", {}), ("ewc", {"lam": 0}), ("ewc", {"lam": 1e5}))
+        for name, settings in (("finetune", {}), ("ewc", FREE), ("ewc", FREE | {"lam": 1e5}))
     )
     pairs = zip(free.model.parameters(), zero.model.parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)

@@ -21,18 +21,20 @@ def stream_of(make_graph) -> TaskStream:
     return TaskStream(make_graph(num_nodes=70, num_classes=6), Protocol())
 
 
-def after_first_task(stream: TaskStream, training: TrainConfig = TRAINING, **settings) -> Learner:
+def after_first_task(
+    stream: TaskStream, training: TrainConfig = TRAINING, tasks: int = 1, **settings
+) -> Learner:
     learner = Learner(make_method("lwf", settings))
     for event in train(learner, stream, MODEL, training, seed=0):
-        if isinstance(event, TaskDone):
+        if isinstance(event, TaskDone) and event.task == tasks - 1:
             break
     return learner
 
 
 def second_task(learner: Learner, stream: TaskStream, **options) -> TaskContext:
-    """A context at task 1 that has begun."""
+    """A context at the next task that has begun."""
     ctx = TaskContext(
-        stream.view(1),
+        stream.view(learner.next_task),
         model=learner.model,
         model_config=MODEL,
         training=TRAINING,
@@ -45,17 +47,20 @@ def second_task(learner: Learner, stream: TaskStream, **options) -> TaskContext:
 
 
 def answers(learner: Learner, stream: TaskStream) -> torch.Tensor:
-    """What the network after the first task says of the second task's graph."""
-    view = stream.view(1)
+    """What the network so far says of the next task's graph."""
+    view = stream.view(learner.next_task)
     learner.model.eval()
     with torch.no_grad():
         return learner.model(view.features, view.adjacency).logits
 
 
+@pytest.mark.parametrize("loss_over", ["current", "seen"])
+@pytest.mark.parametrize("distill_over", ["task", "seen"])
 @pytest.mark.parametrize(("lam", "temperature"), [(1.0, 2.0), (10.0, 20.0)])
-def test_lwf_loss_is_the_formula(make_graph, lam, temperature):
+def test_lwf_loss_is_the_formula(make_graph, lam, temperature, distill_over, loss_over):
     stream = stream_of(make_graph)
-    learner = after_first_task(stream, lam=lam, temperature=temperature)
+    settings = {"lam": lam, "temperature": temperature, "loss_over": loss_over}
+    learner = after_first_task(stream, tasks=2, distill_over=distill_over, **settings)
     teacher = answers(learner, stream)
     ctx = second_task(learner, stream)
     with torch.no_grad():
@@ -64,11 +69,14 @@ def test_lwf_loss_is_the_formula(make_graph, lam, temperature):
     ctx.model.eval()
     logits, nodes = ctx.forward(), ctx.view.train_nodes
     distilled = torch.zeros(())
+    heads = [[0, 1], [2, 3]] if distill_over == "task" else [[0, 1, 2, 3]]
     for node in nodes.tolist():
-        target = torch.exp(teacher[node] / temperature)
-        shown = torch.exp(logits[node, :2] / temperature)
-        distilled -= (target / target.sum() * torch.log(shown / shown.sum())).sum()
-    current = functional.cross_entropy(logits[nodes], ctx.view.train_labels)
+        for head in heads:
+            target = torch.exp(teacher[node, head] / temperature)
+            shown = torch.exp(logits[node, head] / temperature)
+            distilled -= (target / target.sum() * torch.log(shown / shown.sum())).sum()
+    first = 4 if loss_over == "current" else 0
+    current = functional.cross_entropy(logits[nodes, first:], ctx.view.train_labels - first)
     expected = current + lam * distilled / nodes.numel()
     torch.testing.assert_close(learner.method.loss(ctx), expected)
 
@@ -124,7 +132,8 @@ def test_lwf_is_finetuning_without_weight_and_at_the_first_task(make_graph):
             if isinstance(event, TaskDone)
         ]
 
-    finetune, off, on = logits("finetune"), logits("lwf", lam=0.0), logits("lwf")
+    finetune, off = logits("finetune"), logits("lwf", lam=0.0, loss_over="seen")
+    on = logits("lwf", loss_over="seen")
     assert all(map(torch.equal, finetune, off))
     assert torch.equal(finetune[0], on[0])
     assert not torch.equal(finetune[1], on[1])
@@ -150,8 +159,18 @@ def test_lwf_keeps_nothing_beyond_the_network(make_graph):
     for event in train(learner, stream_of(make_graph), MODEL, TRAINING, seed=0):
         if not isinstance(event, TaskStarted | Epoch):
             assert learner.method.memory_bytes() == 0
-            assert learner.method.state_dict() == {}
+            assert learner.method.state_dict() == {"heads": [2] * learner.next_task}
             assert learner.method._teacher is None
+
+
+def test_lwf_joins_a_class_that_comes_alone_to_the_head_before(make_graph):
+    method, stream = make_method("lwf"), TaskStream(make_graph(70, 6), Protocol(classes_per_task=1))
+    for _ in train(Learner(method), stream, MODEL, TRAINING, seed=0):
+        pass
+    assert method.heads == [6]
+    again = make_method("lwf")
+    again.load_state_dict(method.state_dict())
+    assert again.heads == [6]
 
 
 @pytest.mark.parametrize(

@@ -8,21 +8,23 @@ import pytest
 import torch
 from torch.nn import functional
 
-from anchored import assert_same, context, move, slow_gradients, stream_of
+from anchored import assert_same, context, head_of, move, slow_gradients, stream_of
 from evergraph.methods import TrainConfig, make_method
 
 
-def slow_omega(ctx):
+def slow_omega(ctx, over="current"):
     """The mean over training nodes of |∂‖f(x)‖² / ∂θ|."""
-    grads = list(slow_gradients(ctx, lambda z, _: (z * z).sum()))
+    grads = list(slow_gradients(ctx, lambda z, y: head_of(ctx, z, y, over)[0].square().sum()))
     return {name: sum(g[name].abs() for g in grads) / len(grads) for name in grads[0]}
 
 
 @pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("over", ["current", "seen"])
 @pytest.mark.parametrize("task", [0, 1])
-def test_omega_is_the_mean_of_absolute_gradients(make_graph, sparse, task):
+def test_omega_is_the_mean_of_absolute_gradients(make_graph, sparse, task, over):
     ctx = context(stream_of(make_graph, sparse=sparse), task)
-    assert_same(make_method("mas").importance(ctx), slow_omega(ctx))
+    method = make_method("mas", {"loss_over": over})
+    assert_same(method.importance(ctx), slow_omega(ctx, over))
 
 
 def test_omega_of_sampled_runs_is_taken_in_batches(make_graph):
@@ -81,7 +83,8 @@ def test_one_anchor_moves_on_while_importances_add_up(make_graph):
     move(ctx.model, seed=2)
     ctx = context(stream, 2, model=ctx.model)
     ctx.model.eval()
-    ce = functional.cross_entropy(ctx.forward(ctx.view.train_nodes), ctx.view.train_labels)
+    logits = ctx.forward(ctx.view.train_nodes)
+    ce = functional.cross_entropy(*head_of(ctx, logits, ctx.view.train_labels))
     away = sum(
         (omega[n] * (p[: len(here[n])] - here[n]) ** 2).sum()
         for n, p in ctx.model.named_parameters()

@@ -6,21 +6,31 @@ import pytest
 import torch
 from torch.nn import functional
 
-from anchored import MODEL, assert_same, context, in_double, move, plain_output, stream_of
+from anchored import (
+    MODEL,
+    assert_same,
+    context,
+    head_of,
+    in_double,
+    move,
+    plain_output,
+    stream_of,
+)
 from evergraph.events import TaskDone
 from evergraph.methods import TrainConfig, make_method
 from evergraph.train import Learner, train
 
 
-def slow_importances(ctx):
+def slow_importances(ctx, over="current"):
     """Both importances by backward passes into ``.grad``, zeroed in between."""
     found = []
     for which in ("loss", "topology"):
         ctx.model.zero_grad()
         output = plain_output(ctx, ctx.view.train_nodes)
         if which == "loss":
-            logp = functional.log_softmax(output.logits, dim=1)
-            value = -logp[torch.arange(len(logp)), ctx.view.train_labels].mean()
+            value = functional.cross_entropy(
+                *head_of(ctx, output.logits, ctx.view.train_labels, over)
+            )
         elif output.attention:
             first, second = output.attention
             value = (first * first).sum() + (second * second).sum()
@@ -60,12 +70,13 @@ def test_importance_of_topology_does_without_attention(make_graph, backbone):
 
 
 @pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("over", ["current", "seen"])
 @pytest.mark.parametrize("task", [0, 1])
-def test_importances_are_squared_gradients_of_loss_and_attention(make_graph, sparse, task):
+def test_importances_are_squared_gradients_of_loss_and_attention(make_graph, sparse, task, over):
     ctx = context(stream_of(make_graph, sparse=sparse), task, plain=True)
-    method = make_method("twp", {"lam_loss": 5.0, "lam_topology": 0.5})
+    method = make_method("twp", {"lam_loss": 5.0, "lam_topology": 0.5, "loss_over": over})
     by_loss, by_topology = method.importances(ctx)
-    loss, topology = slow_importances(ctx)
+    loss, topology = slow_importances(ctx, over)
     assert_same(by_loss, loss)
     assert_same(by_topology, topology)
     assert by_topology["encoder.layers.0.weight"].max() > 0
@@ -131,7 +142,8 @@ def test_loss_adds_a_penalty_for_every_earlier_task(make_graph):
         move(ctx.model, seed=task)
     ctx = context(stream, 2, model=ctx.model, plain=True)
     ctx.model.eval()
-    ce = functional.cross_entropy(ctx.forward(ctx.view.train_nodes), ctx.view.train_labels)
+    logits = ctx.forward(ctx.view.train_nodes)
+    ce = functional.cross_entropy(*head_of(ctx, logits, ctx.view.train_labels))
     away = sum(
         (importance[n] * (p[: len(here[n])] - here[n]) ** 2).sum()
         for here, importance in expected

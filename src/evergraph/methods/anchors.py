@@ -15,13 +15,14 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from evergraph.errors import InputError
-from evergraph.methods.base import Method, MethodConfig, SearchSpace
+from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
+from evergraph.methods.heads import HeadsConfig, TaskHeads
 
-ConfigT = TypeVar("ConfigT", bound=MethodConfig)
+ConfigT = TypeVar("ConfigT", bound=HeadsConfig)
 
 
-class WeightedConfig(MethodConfig):
+class WeightedConfig(HeadsConfig):
     """Settings of a method that weighs its penalty.
 
     Attributes:
@@ -41,7 +42,7 @@ class Anchor(NamedTuple):
     importance: Parameters
 
 
-class AnchoredMethod(Method[ConfigT]):
+class AnchoredMethod(TaskHeads[ConfigT]):
     """Holds parameters near their anchors, each by its importance."""
 
     def __init__(self, config: ConfigT) -> None:

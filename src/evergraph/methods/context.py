@@ -55,6 +55,8 @@ class TaskContext:
         model: The network, None until :meth:`prepare_model`.
         optimizer: Adam over the model, made anew for every task.
         batch: The training nodes of the current step; all of them in full-batch mode.
+        task_classes: The classes of the task, ascending, ``[c]``: new ones and those of training
+            nodes. One class alone cannot be told from others, so then it is all classes seen.
         final: Whether no task follows, so that nothing needs to be kept.
         plain: Whether the network takes the path that can be differentiated twice.
         batch_size: Training nodes per step; None trains on the whole graph.
@@ -78,8 +80,17 @@ class TaskContext:
 
     def __post_init__(self) -> None:
         self.batch = LabelledNodes(self.view.train_nodes, self.view.train_labels)
+        self.task_classes = self._find_task_classes()
         self._generators: dict[tuple[str, str], torch.Generator] = {}
         self.adjacency = self.view.adjacency
+
+    def _find_task_classes(self) -> Tensor:
+        labels = self.view.train_labels
+        new = labels.new_tensor(self.view.new_classes)
+        classes: Tensor = torch.unique(torch.cat([labels, new]))
+        if classes.numel() > 1:
+            return classes
+        return torch.arange(self.view.num_classes, device=labels.device)
 
     @property
     def adjacency(self) -> Adjacency:

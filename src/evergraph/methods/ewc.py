@@ -68,7 +68,8 @@ class EWC(WeightedAnchors[EWCConfig]):
         scale = 1 / (nodes.numel() * (1 if exact else self.config.num_probes))
         fisher = zeros_like(model)
         for rows, output, _ in ctx.parts(nodes):
-            losses = functional.cross_entropy(output.logits, labels[rows], reduction="none")
+            shown = self.narrow(ctx, output.logits, labels[rows])
+            losses = functional.cross_entropy(*shown, reduction="none")
             for outputs, signs in _singles(losses) if exact else self._probes(losses, ctx):
                 for name, grad in gradients(outputs, model, signs).items():
                     fisher[name] += scale * grad.square()

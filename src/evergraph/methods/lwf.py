@@ -2,38 +2,47 @@ r"""LwF: learning without forgetting (Li and Hoiem, ECCV 2016).
 
 .. math::
     L = \mathrm{CE}(\text{current}) + \lambda \cdot \frac{1}{m} \sum_{v}
-    -\sum_{c \in \text{old}} p_c(z^{old}_v / T) \log p_c(z_v / T)
+    -\sum_{s} \sum_{c \in s} p_c(z^{old}_v / T) \log p_c(z_v / T)
 
-over the current training nodes. The teacher :math:`z^{old}` is the network as it was after the
-last task, without dropout, on the current graph. There is no replay and no factor :math:`T^2`.
-λ = 1 and T = 2 are the paper's.
+over the current training nodes, with a softmax for the classes of each earlier task :math:`s`, as
+the paper has a head for each. The teacher :math:`z^{old}` is the network as it was after the last
+task, without dropout, on the current graph. There is no replay and no factor :math:`T^2`. λ = 1 and
+T = 2 are the paper's.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from evergraph.methods.base import Method, MethodConfig, SearchSpace
+from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
+from evergraph.methods.heads import HeadsConfig, TaskHeads
 
 
-class LwFConfig(MethodConfig):
+class LwFConfig(HeadsConfig):
     """Settings of LwF.
 
     Attributes:
         lam: λ, weight of the distillation.
         temperature: T, which flattens both distributions.
+        distill_over: ``task`` gives the classes of each earlier task a softmax of their own,
+            ``seen`` all earlier classes one (decision 0028).
     """
+
+    former: ClassVar[Mapping[str, Any]] = {**HeadsConfig.former, "distill_over": "seen"}
 
     lam: float = Field(default=1.0, ge=0)
     temperature: float = Field(default=2.0, gt=0)
+    distill_over: Literal["task", "seen"] = "task"
 
 
-class LwF(Method[LwFConfig]):
+class LwF(TaskHeads[LwFConfig]):
     """Holds on to what the last network says of the current nodes; keeps nothing but it."""
 
     Config = LwFConfig
@@ -47,6 +56,7 @@ class LwF(Method[LwFConfig]):
 
     def __init__(self, config: LwFConfig) -> None:
         super().__init__(config)
+        self.heads: list[int] = []  # how many classes each earlier task has brought
         self._teacher: Tensor | None = None  # [n, k_old], during a task alone
 
     def begin_task(self, ctx: TaskContext) -> None:
@@ -57,18 +67,37 @@ class LwF(Method[LwFConfig]):
     def loss(self, ctx: TaskContext) -> Tensor:
         """Adds distillation to the cross-entropy; at the first task there is no teacher."""
         logits = ctx.forward(ctx.batch.nodes)
-        loss = ctx.cross_entropy(logits, ctx.batch.labels)
+        loss = ctx.cross_entropy(*self.narrow(ctx, logits, ctx.batch.labels))
         if self._teacher is None:
             return loss
         teacher = self._teacher[ctx.batch.nodes]
-        return loss + self.config.lam * distillation_loss(logits, teacher, self.config.temperature)
+        distilled = distillation_loss(logits, teacher, self.config.temperature, self.heads)
+        return loss + self.config.lam * distilled
 
     def end_task(self, ctx: TaskContext) -> None:
         """Lets the teacher go: the network itself is the next one."""
         self._teacher = None
+        count = len(ctx.view.new_classes)
+        if not count or self.config.distill_over == "seen":
+            return
+        if self.heads and min(count, self.heads[-1]) < 2:
+            self.heads[-1] += count  # the softmax of a single class would say nothing
+        else:
+            self.heads.append(count)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the sizes of the heads, if there are several."""
+        return {**super().state_dict(), **({"heads": list(self.heads)} if self.heads else {})}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores what :meth:`state_dict` returned."""
+        super().load_state_dict(state)
+        self.heads = [int(count) for count in state.get("heads", ())]
 
 
-def distillation_loss(logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+def distillation_loss(
+    logits: Tensor, teacher: Tensor, temperature: float, heads: Sequence[int] = ()
+) -> Tensor:
     r"""Averages :math:`-\sum_c p_c(z^{old}/T) \log p_c(z/T)` over nodes, :math:`p` the softmax.
 
     Both softmaxes run over the teacher's columns: classes that came later do not count. There
@@ -78,7 +107,14 @@ def distillation_loss(logits: Tensor, teacher: Tensor, temperature: float) -> Te
         logits: What the network says now, ``[m, k]``.
         teacher: What the older network said of the same nodes, ``[m, k_old]``.
         temperature: :math:`T`, which flattens both.
+        heads: Columns of each head, which has a softmax of its own; their losses add up. One head
+            of all the teacher's columns by default.
     """
-    old = logits[:, : teacher.shape[1]]
-    target = functional.softmax(teacher / temperature, dim=1)
-    return -(target * functional.log_softmax(old / temperature, dim=1)).sum(dim=1).mean()
+    sizes = list(heads) or [teacher.shape[1]]
+    now = torch.split(logits[:, : teacher.shape[1]] / temperature, sizes, dim=1)
+    before = torch.split(teacher / temperature, sizes, dim=1)
+    total = logits.new_zeros(())
+    for student, target in zip(now, before, strict=True):
+        shown = functional.log_softmax(student, dim=1)
+        total = total - (functional.softmax(target, dim=1) * shown).sum(dim=1).mean()
+    return total

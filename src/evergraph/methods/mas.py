@@ -52,8 +52,9 @@ class MAS(WeightedAnchors[MASConfig]):
         """Averages the absolute gradient of the squared norm of the logits over nodes."""
         model, nodes = ctx.network, self._nodes(ctx)
         omega = zeros_like(model)
-        for _, output, _ in ctx.parts(nodes):
-            for norm in output.logits.square().sum(dim=1):
+        for rows, output, _ in ctx.parts(nodes):
+            logits, _ = self.narrow(ctx, output.logits, rows)
+            for norm in logits.square().sum(dim=1):
                 for name, grad in gradients(norm, model).items():
                     omega[name] += grad.abs() / nodes.numel()
         return omega

@@ -34,14 +34,15 @@ from evergraph.methods.anchors import (
     gradients,
     zeros_like,
 )
-from evergraph.methods.base import MethodConfig, SearchSpace
+from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
+from evergraph.methods.heads import HeadsConfig
 from evergraph.nn.model import NodeClassifier
 from evergraph.nn.receptive_field import ReceptiveField
 from evergraph.stream.adjacency import Adjacency
 
 
-class TWPConfig(MethodConfig):
+class TWPConfig(HeadsConfig):
     """Settings of TWP.
 
     Attributes:
@@ -91,7 +92,7 @@ class TWP(AnchoredMethod[TWPConfig]):
         by_loss, by_topology = zeros_like(model), zeros_like(model)
         for rows, output, field in ctx.parts(nodes):
             share = rows.numel() / nodes.numel()
-            loss = share * ctx.cross_entropy(output.logits, labels[rows])
+            loss = share * ctx.cross_entropy(*self.narrow(ctx, output.logits, labels[rows]))
             scores = output.attention or edge_scores(model, field)
             e = torch.cat([layer.flatten() for layer in scores])
             for total, value in ((by_loss, loss), (by_topology, e.square().sum())):
