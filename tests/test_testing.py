@@ -60,6 +60,18 @@ def test_find_leaks_clears_every_method_with_one_class_per_task(make_graph, name
     assert leaks(lambda: make_method(name, small(name)), make_stream, task=2) == []
 
 
+@pytest.mark.parametrize("batch_size", ["full", 5])
+@pytest.mark.parametrize("learner", ["analytic", "appnp"])
+def test_find_leaks_clears_every_learner_of_joint_training(make_graph, learner, batch_size):
+    found = find_leaks(
+        lambda: make_method("joint", {"learner": learner}),
+        streams(make_graph),
+        model_config=MODEL,
+        training=TRAINING.model_copy(update={"batch_size": batch_size}),
+    )
+    assert found == []
+
+
 @pytest.mark.parametrize(
     "variant",
     [

@@ -6,8 +6,11 @@ import pytest
 import torch
 from torch.nn import functional
 
-from evergraph.events import Epoch
+from evergraph.closed_form.propagation import propagate
+from evergraph.config import Variant, resolve
+from evergraph.events import Epoch, TaskDone
 from evergraph.methods import TaskContext, TrainConfig, make_method
+from evergraph.methods.bounds import personalised_pagerank
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol, TaskStream
 from evergraph.train import Learner, train
@@ -128,3 +131,91 @@ def test_joint_keeps_nothing_itself(make_graph):
     for _ in train(learner, stream_of(make_graph), MODEL, TRAINING, seed=0):
         assert learner.method.state_dict() == {}
         assert learner.method.memory_bytes() == 0
+
+
+def unit(rows: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.normalize(rows, dim=1)
+
+
+def direct_ridge(x: torch.Tensor, labels: torch.Tensor, strength: float) -> torch.Tensor:
+    """Ridge regression of one-hot labels on rows, classes alike, from its normal equations."""
+    k = int(labels.max()) + 1
+    weight = 1.0 / (k * torch.bincount(labels).double()[labels])
+    gram = x.T @ (weight[:, None] * x) + strength * torch.eye(x.shape[1], dtype=torch.float64)
+    return torch.linalg.solve(gram, x.T @ (weight[:, None] * torch.eye(k).double()[labels]))
+
+
+def test_joint_analytic_is_ridge_on_all_rows_of_the_present_graph(make_graph):
+    stream = TaskStream(make_graph(num_nodes=90, num_classes=6, homophily=0.9), Protocol())
+    learner, judged = Learner(make_method("joint", {"learner": "analytic"})), 0
+    for event in train(learner, stream, MODEL, TRAINING, seed=0):
+        if not isinstance(event, TaskDone):
+            continue
+        chosen, view = event.report, learner.context.view
+        dense = torch.zeros(view.num_nodes, view.num_nodes, dtype=torch.float64)
+        dense[view.adjacency.dst, view.adjacency.src] = 1
+        looped = dense + torch.eye(view.num_nodes)
+        root = looped.sum(dim=1).rsqrt()
+        spread, hops = root[:, None] * looped * root, [unit(view.features.double())]
+        for _ in range(3):
+            hops.append(spread @ hops[-1])
+        taken = [unit(hops[int(hop)]) for hop in chosen["hops"].split("+")]
+        rows = torch.stack(taken).mean(dim=0)
+        nodes = torch.cat([task.train_nodes for task in stream.tasks[: event.task + 1]])
+        weights = direct_ridge(rows[nodes], stream.labels[nodes], chosen["strength"])
+        if not chosen["mean_field"]:
+            expected = propagate(rows @ weights, view.adjacency, chosen["teleport"])
+            shown = learner.method.predict_logits(learner.context)
+            torch.testing.assert_close(shown, expected, atol=1e-5, rtol=1e-4)
+            judged += event.task > 0
+    assert judged  # mean-field inference is no ridge regression
+
+
+@pytest.mark.parametrize("backbone", ["gat", "gcn"])
+def test_joint_appnp_is_an_mlp_and_the_steps_of_personalised_pagerank(make_graph, backbone):
+    stream = stream_of(make_graph)
+    settings = {"learner": "appnp", "teleport": 0.3, "propagation_steps": 4}
+    model = MODEL.model_copy(update={"backbone": backbone})
+    learner = Learner(make_method("joint", settings))
+    for _ in train(learner, stream, model, TRAINING, seed=0):
+        pass
+    view, (first, second) = learner.context.view, learner.model.encoder.layers
+    head = learner.model.head
+    hidden = (view.features @ first.weight + first.bias).relu()
+    logits = head((hidden @ second.weight + second.bias).relu())
+    looped = torch.eye(view.num_nodes)
+    looped[view.adjacency.dst, view.adjacency.src] = 1
+    root = looped.sum(dim=1).rsqrt()
+    spread, expected = root[:, None] * looped * root, logits
+    for _ in range(4):
+        expected = 0.7 * spread @ expected + 0.3 * logits
+    shown = learner.method.predict_logits(learner.context)
+    torch.testing.assert_close(shown, expected.detach(), atol=1e-5, rtol=1e-4)
+
+
+def test_joint_appnp_learns_through_the_propagation(make_graph):
+    stream, method = stream_of(make_graph), make_method("joint", {"learner": "appnp"})
+    ctx = context(stream, 2, GRANT)
+    method.begin_task(ctx)
+    ctx.model.eval()
+    nodes = torch.cat([task.train_nodes for task in stream.tasks])
+    expected = functional.cross_entropy(method.predict_logits(ctx)[nodes], stream.labels[nodes])
+    loss = method.loss(ctx)
+    torch.testing.assert_close(loss, expected)
+    loss.backward()
+    assert all(layer.weight.grad.any() for layer in (*ctx.model.encoder.layers, ctx.model.head))
+
+
+def test_personalised_pagerank_has_the_right_gradient(make_graph):
+    graph = stream_of(make_graph).view(0).adjacency
+    logits = torch.randn(graph.num_nodes, 2, dtype=torch.float64, requires_grad=True)
+    torch.autograd.gradcheck(lambda x: personalised_pagerank(x, graph, 0.2, 3), [logits])
+
+
+def test_joint_learners_differ_and_only_what_counts_is_hashed():
+    def hashed(text: str) -> str:
+        return resolve(Variant.parse_dataset("cora"), Variant.parse(text), 0).hash
+
+    assert hashed("joint") == hashed("joint:learner=network") == hashed("joint:teleport=0.2")
+    names = ("", ":learner=analytic", ":learner=appnp", ":learner=appnp,teleport=0.2")
+    assert len({hashed(f"joint{name}") for name in names}) == 4

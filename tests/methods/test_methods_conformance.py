@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from evergraph.config import Variant
 from evergraph.errors import InputError
 from evergraph.events import TaskDone
 from evergraph.lab.folder import load_checkpoint, save_checkpoint
@@ -21,13 +22,23 @@ TRAINING = TrainConfig(epochs=2)
 PROTOCOL = Protocol(validation_fraction=0.2)  # some methods need validation nodes
 SMALL = {"buffer_size": 11, "link_epochs": 2, "num_candidates": 8, "num_neighbors": 2, "tau": 0.6}
 
-pytestmark = pytest.mark.parametrize("name", METHODS)
+#: Every method, and the learners of joint training.
+NAMES = [*METHODS, "joint:learner=analytic", "joint:learner=appnp"]
+
+pytestmark = pytest.mark.parametrize("name", NAMES)
 
 
 def small(name: str, **settings) -> Method[Any]:
     """A method that is quick to train: it takes those of SMALL that it has."""
-    fields = method_class(name).Config.model_fields
-    return make_method(name, {k: v for k, v in (SMALL | settings).items() if k in fields})
+    variant = Variant.parse(name)
+    fields = method_class(variant.name).Config.model_fields
+    chosen = {k: v for k, v in (SMALL | settings).items() if k in fields}
+    return make_method(variant.name, chosen | variant.options)
+
+
+def closed_form(name: str) -> bool:
+    """Whether neither the seed nor the network has a part in what is learned."""
+    return name.endswith("analytic")
 
 
 def stream_of(make_graph, num_classes=6, per_task=2, **kwargs) -> TaskStream:
@@ -63,7 +74,7 @@ def logits(
 
 
 def test_method_introduces_itself(name):
-    cls = METHODS[name]
+    cls = type(small(name))
     for text in (cls.summary, cls.paper):
         assert isinstance(text, str)
         assert text.strip() == text != ""
@@ -74,20 +85,21 @@ def test_method_introduces_itself(name):
 
 
 def test_method_has_defaults_and_keeps_its_settings(name):
-    method = make_method(name)
-    assert isinstance(method, METHODS[name])
-    assert method.config == METHODS[name].Config()
+    registered = Variant.parse(name).name
+    method = make_method(registered)
+    assert isinstance(method, METHODS[registered])
+    assert method.config == METHODS[registered].Config()
     with pytest.raises(ValueError, match="frozen"):
         method.config.anything = 1
 
 
 def test_method_refuses_an_unknown_key_with_a_suggestion(name):
-    fields = sorted(method_class(name).Config.model_fields)
-    for field in fields:
+    registered = Variant.parse(name).name
+    for field in sorted(method_class(registered).Config.model_fields):
         with pytest.raises(InputError, match=f"Unknown key '{field}x': did you mean '"):
-            make_method(name, {f"{field}x": 1})
+            make_method(registered, {f"{field}x": 1})
     with pytest.raises(InputError, match="Unknown key 'zzzzzzzz'"):
-        make_method(name, {"zzzzzzzz": 1})
+        make_method(registered, {"zzzzzzzz": 1})
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -136,7 +148,7 @@ def test_method_is_deterministic_by_seed(make_graph, name, sparse):
     stream = stream_of(make_graph, sparse=sparse)
     first, second, other = (logits(name, stream, seed) for seed in (0, 0, 1))
     assert all(map(torch.equal, first, second))
-    if name == "analytic":
+    if closed_form(name):
         assert all(map(torch.equal, first, other))
     else:
         assert not any(map(torch.equal, first, other))
@@ -150,7 +162,7 @@ def test_method_learns_from_sampled_neighbourhoods(make_graph, name, sparse):
     assert all(map(torch.equal, first, again))
     whole = logits(name, stream)
     assert [a.shape for a in first] == [a.shape for a in whole]
-    assert torch.equal(first[-1], whole[-1]) == (name == "analytic")
+    assert torch.equal(first[-1], whole[-1]) == closed_form(name)
 
 
 @pytest.mark.parametrize("batch_size", ["full", 4])
@@ -158,7 +170,7 @@ def test_method_learns_from_sampled_neighbourhoods(make_graph, name, sparse):
 def test_method_learns_on_every_backbone_or_says_why_not(
     make_graph, name, backbone, batch_size, tmp_path
 ):
-    stream, cls = stream_of(make_graph, sparse=True), METHODS[name]
+    stream, cls = stream_of(make_graph, sparse=True), type(small(name))
     model = MODEL.model_copy(update={"backbone": backbone})
     training = TRAINING.model_copy(update={"batch_size": batch_size, "fanout": 2})
     if cls.needs & {"gat", "attention"}:
@@ -168,7 +180,7 @@ def test_method_learns_on_every_backbone_or_says_why_not(
     whole = logits(name, stream, training=training, model=model)
     assert all(shown.isfinite().all() for shown in whole)
     usual = logits(name, stream, training=training)
-    assert torch.equal(whole[-1], usual[-1]) == (name == "analytic")
+    assert torch.equal(whole[-1], usual[-1]) == closed_form(name)
     first, second = Learner(small(name)), Learner(small(name))
     next(tasks(first, stream, training=training, model=model))
     save_checkpoint(tmp_path / "checkpoint", first, [])

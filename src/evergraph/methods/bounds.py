@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from evergraph.methods.base import Method, MethodConfig
+from evergraph.events import Epoch
+from evergraph.methods.analytic import Analytic, AnalyticConfig
+from evergraph.methods.base import Descent, Method, MethodConfig, SearchSpace
 from evergraph.methods.context import TaskContext
+from evergraph.nn.encoders import propagate
+from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.tasks import LabelledNodes
 
 
@@ -28,29 +37,86 @@ class JointConfig(MethodConfig):
 
     Attributes:
         warm_start: Continue from the last task's weights instead of starting anew.
+        learner: What is trained on all labels: the ``network``; ``appnp``, an MLP of the network's
+            shape whose logits are propagated by personalised PageRank; or ``analytic``, the closed
+            form with its statistics taken anew on the present graph.
+        teleport: Teleport probability α of ``appnp``.
+        propagation_steps: Steps of ``appnp``.
     """
 
     warm_start: bool = False
+    learner: Literal["network", "appnp", "analytic"] = "network"
+    teleport: float = Field(default=0.1, gt=0, le=1)
+    propagation_steps: int = Field(default=10, ge=1)
+
+    @classmethod
+    def hashed_as(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Leaves out what changes nothing, so that runs of 0.1.0 are known by their hash."""
+        learner = settings.get("learner", "network")
+        unused = set() if learner == "appnp" else {"teleport", "propagation_steps"}
+        unused |= {"learner"} if learner == "network" else set()
+        return {key: value for key, value in settings.items() if key not in unused}
 
 
 class Joint(Method[JointConfig]):
-    """Retrains on all training labels so far: the upper bound. It reads old labels."""
+    """Retrains on all training labels so far: the upper bound. It reads old labels.
+
+    A bound is that of a learner: a method that predicts by a closed form or propagates its scores
+    is to be held against joint training of the same kind.
+    """
 
     Config = JointConfig
     summary = "retrains on all training labels so far (reads old labels); the upper bound"
     paper = "Caruana, Multitask Learning"
     year = 1997
     needs = frozenset({"old_labels"})
+    search: ClassVar[SearchSpace] = {  # `analytic` chooses for itself
+        "lr": (0.001, 0.005, 0.01),
+        "dropout": (0.2, 0.35, 0.5, 0.65, 0.8),
+        "weight_decay": (0.0, 5e-4, 2e-3, 5e-3),
+        "head_init": ("uniform", "default"),
+        "label_smoothing": (0.0, 0.1, 0.2),
+        "epochs": (100, 200, 500),
+        "teleport": (0.05, 0.1, 0.2),
+    }
+
+    def __init__(self, config: JointConfig) -> None:
+        super().__init__(config)
+        self.analytic: Analytic | None = None  # of the last task, where it is the learner
 
     def begin_task(self, ctx: TaskContext) -> None:
         """Starts from fresh weights unless told to keep them."""
-        ctx.prepare_model(fresh=not self.config.warm_start)
+        if self.config.learner != "analytic":
+            ctx.prepare_model(fresh=not self.config.warm_start)
+
+    def fit_task(self, ctx: TaskContext) -> Iterator[Epoch | Descent]:
+        """Descends on all labels, or gives them to a new closed form as if they were one task."""
+        if self.config.learner != "analytic":
+            yield Descent()
+            return
+        view = ctx.view
+        everything = replace(
+            view,
+            train_nodes=torch.cat([view.granted_nodes, view.train_nodes]),
+            train_labels=torch.cat([view.granted_labels, view.train_labels]),
+            new_classes=tuple(range(view.num_classes)),
+            num_old=0,
+            grants={},
+        )
+        self.analytic = Analytic(AnalyticConfig())
+        yield from self.analytic.fit_task(replace(ctx, view=everything))
 
     def loss(self, ctx: TaskContext) -> Tensor:
         """Cross-entropy on the current and all earlier training nodes."""
         num_old, num_current = ctx.view.granted_nodes.numel(), ctx.view.train_nodes.numel()
         granted = LabelledNodes(ctx.view.granted_nodes, ctx.view.granted_labels)
-        logits, replayed, old_labels = ctx.replay(granted)
+        if self.config.learner == "appnp":
+            nodes, old_labels = ctx.draw(granted.nodes, granted.labels)
+            everyone = self._propagated(ctx, ctx.forward(adjacency=_without_edges(ctx)))
+            logits = everyone.index_select(0, ctx.batch.nodes)
+            replayed = everyone.index_select(0, nodes)
+        else:
+            logits, replayed, old_labels = ctx.replay(granted)
         if ctx.batch_size is None or num_old == 0:
             labels = torch.cat([ctx.batch.labels, old_labels])
             return ctx.cross_entropy(torch.cat([logits, replayed]), labels)
@@ -58,3 +124,51 @@ class Joint(Method[JointConfig]):
         old = ctx.cross_entropy(replayed, old_labels)
         # A batch holds other shares of old and current nodes than the whole.
         return (num_current * current + num_old * old) / (num_current + num_old)
+
+    def predict_logits(self, ctx: TaskContext) -> Tensor:
+        """Asks what was trained."""
+        if self.analytic is not None:
+            return self.analytic.predict_logits(ctx)
+        if self.config.learner == "appnp":
+            return self._propagated(ctx, ctx.observe(adjacency=_without_edges(ctx)).logits)
+        return super().predict_logits(ctx)
+
+    def _propagated(self, ctx: TaskContext, logits: Tensor) -> Tensor:
+        """Propagates logits with the settings' steps and teleport probability."""
+        config = self.config
+        return personalised_pagerank(
+            logits, ctx.adjacency, config.teleport, config.propagation_steps
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the closed form, which predicts where it is the learner."""
+        return {} if self.analytic is None else {"analytic": self.analytic.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores what :meth:`state_dict` returned."""
+        if "analytic" in state:
+            self.analytic = Analytic(AnalyticConfig())
+            self.analytic.load_state_dict(state["analytic"])
+
+
+def personalised_pagerank(logits: Tensor, graph: Adjacency, teleport: float, steps: int) -> Tensor:
+    r"""Propagates logits ``[n, k]`` as APPNP does (Gasteiger et al., ICLR 2019).
+
+    From :math:`Z^{(0)} = H`, so many steps of
+    :math:`Z \leftarrow (1 - \alpha) D^{-1/2} (A + I) D^{-1/2} Z + \alpha H`.
+    """
+    looped, weights, propagated = graph.with_self_loops, graph.symmetric_weights, logits
+    for _ in range(steps):
+        neighbours = propagate(looped, weights, propagated)
+        propagated = (1 - teleport) * neighbours + teleport * logits
+    return propagated
+
+
+def _without_edges(ctx: TaskContext) -> Adjacency:
+    """Returns the nodes without edges: a backbone of any kind is an MLP on them."""
+    if "without edges" not in ctx.prepared:
+        graph = ctx.adjacency
+        none = graph.src.new_empty(2, 0)
+        ctx.prepared["without edges"] = Adjacency.from_edges(none, graph.num_nodes)
+    found: Adjacency = ctx.prepared["without edges"]
+    return found
