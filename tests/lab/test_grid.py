@@ -26,6 +26,7 @@ from evergraph.lab.grid import RunCache, merge_runs, run_grid
 from evergraph.lab.runs import execute
 from evergraph.lab.summary import collect_results, summarise_grid
 from evergraph.lab.trials import settings_text
+from evergraph.methods import method_class
 
 SHARED = {"epochs": 2, "link_epochs": 2, "channels": 4, "heads": 2}
 TIMEOUT = 60
@@ -181,7 +182,8 @@ def test_runs_of_the_first_release_are_merged_and_not_run_again(
     words = ["compare", "--output", "out", "--merge", str(RECORDED), "--seeds", "1"]
     words += ["--dataset", f"synthetic:{settings_text(dataset, ',')}", "--device", "cpu"]
     for config in configs:
-        settings = settings_text(config.overrides, ",")
+        former = method_class(config.method).Config.former
+        settings = settings_text({**former, **config.overrides}, ",")
         words += ["--method", f"{config.method}:{settings}@{config.label}"]
     monkeypatch.setattr("evergraph.lab.engines.ProcessPoolExecutor", refuse)
     call(monkeypatch, words)

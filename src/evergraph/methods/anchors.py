@@ -107,7 +107,7 @@ class WeightedAnchors(AnchoredMethod[WeightedT]):
     """Adds λ times the penalty to the cross-entropy."""
 
     search: ClassVar[SearchSpace] = {
-        "lam": (1e0, 3e0, 1e1, 3e1, 1e2, 3e2, 1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6),
+        "lam": (1e0, 1e1, 1e2, 3e2, 1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7, 1e8),
     }
 
     def loss(self, ctx: TaskContext) -> Tensor:

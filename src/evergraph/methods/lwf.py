@@ -50,7 +50,7 @@ class LwF(TaskHeads[LwFConfig]):
     paper = "Li and Hoiem, Learning without Forgetting"
     year = 2016
     search: ClassVar[SearchSpace] = {
-        "lam": (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0),
+        "lam": (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0),
         "temperature": (1.0, 2.0, 5.0, 20.0),
     }
 

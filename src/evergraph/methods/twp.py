@@ -64,8 +64,8 @@ class TWP(AnchoredMethod[TWPConfig]):
     paper = "Liu et al., Overcoming Catastrophic Forgetting in Graph Neural Networks"
     year = 2021
     search: ClassVar[SearchSpace] = {
-        "lam_loss": (1e0, 1e2, 1e3, 1e4, 1e5, 1e6),
-        "lam_topology": (0.0, 1e2, 1e3, 1e4, 1e5, 1e6),
+        "lam_loss": (1e2, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10),
+        "lam_topology": (0.0, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7),
         "beta": (0.0, 1e-4, 1e-3, 1e-2),
     }
     needs = frozenset({"double_backward"})
