@@ -159,6 +159,11 @@ class GridProgress(Bars):
         self.bars: dict[int, Any] = {}  # of workers
         self.running_jobs: dict[int, tuple[str, float]] = {}  # worker → job and part done
 
+    def expect(self, more: int) -> None:
+        """Takes more jobs into account than were known at the beginning."""
+        self.num_jobs += more
+        self.bar.update(self.all, total=self.num_jobs)
+
     def message(self, message: Message) -> None:
         """Takes what a worker tells."""
         if self.plain:
