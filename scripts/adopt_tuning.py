@@ -4,7 +4,8 @@
 
 Writes the ``tuned`` values of ``src/evergraph/presets.yaml`` and ``docs/tuning.csv``, replacing
 what they hold of the same datasets and methods and leaving the rest. A label that is not a
-method's name, as of a variant, goes into the log alone.
+method's name, as of a variant, goes into the log alone. Of a search with ``--per-seed`` the one
+choice for all seeds is taken, and its runs go into ``docs/tuning-by-seed.csv``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ import yaml
 from evergraph.config import Variant, read_presets, resolve
 from evergraph.errors import InputError
 from evergraph.files import write_atomic
-from evergraph.lab.trials import best_settings, join_rows, read_rows, write_rows
+from evergraph.lab.trials import (
+    Row,
+    SeedRow,
+    TrialRow,
+    best_settings,
+    join_rows,
+    read_rows,
+    write_rows,
+)
 from evergraph.methods import METHODS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,12 +36,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def adopt(folders: list[Path], methods: list[str] | None, root: Path = ROOT) -> list[str]:
     """Joins searches into the repository's files and returns a line for each that was taken."""
-    log = root / "docs" / "tuning.csv"
-    presets = root / "src" / "evergraph" / "presets.yaml"
-    found = []
-    for folder in folders:
-        found = join_rows(found, read_rows(folder / "trials.csv"))
-    new = [row for row in found if methods is None or row.method in methods]
+    docs, presets = root / "docs", root / "src" / "evergraph" / "presets.yaml"
+    new = _found([folder / "trials.csv" for folder in folders], methods, TrialRow)
     if not new:
         named = ", ".join(methods or ["any method"])
         raise InputError(f"Expected trials of {named} in the folders (got none); check the names.")
@@ -48,13 +53,29 @@ def adopt(folders: list[Path], methods: list[str] | None, root: Path = ROOT) -> 
             resolve(Variant.parse_dataset(dataset), variant, 0)  # refuses what cannot be run
             _replace(chosen.setdefault(dataset, {}).setdefault(method, {}), settings)
             lines.append(f"{dataset} {method}: {settings}")
-    rows = join_rows(read_rows(log) if log.exists() else [], new)
-    order = {dataset: place for place, dataset in enumerate(read_presets())}
-    rows.sort(key=lambda row: (order.get(row.dataset, len(order)), row.method, row.trial))
     body = yaml.safe_dump(chosen, sort_keys=False, allow_unicode=True, default_flow_style=None)
     write_atomic(presets, (header + body).encode())
-    write_atomic(log, write_rows(rows))
+    _log(docs / "tuning.csv", new, TrialRow)
+    by_seed = [path for folder in folders if (path := folder / "seeds.csv").exists()]
+    if by_seed:
+        _log(docs / "tuning-by-seed.csv", _found(by_seed, methods, SeedRow), SeedRow)
     return lines
+
+
+def _found(files: list[Path], methods: list[str] | None, kind: type[Row]) -> list[Row]:
+    """Reads the rows of some methods; of the same search those of the last file count."""
+    found: list[Row] = []
+    for path in files:
+        found = join_rows(found, read_rows(path, kind))
+    return [row for row in found if methods is None or row.method in methods]
+
+
+def _log(path: Path, new: list[Row], kind: type[Row]) -> None:
+    """Joins rows into a file of the repository, in the order of its datasets."""
+    rows = join_rows(read_rows(path, kind) if path.exists() else [], new)
+    order = {dataset: place for place, dataset in enumerate(read_presets())}
+    rows.sort(key=lambda row: (order.get(row.dataset, len(order)), row.method, row.trial))
+    write_atomic(path, write_rows(rows, kind))
 
 
 def _replace(preset: dict[str, dict[str, Any]], settings: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ import yaml
 from evergraph import config as settings_of
 from evergraph.config import Variant, preset_for, read_presets, resolve, settable_keys
 from evergraph.errors import InputError
-from evergraph.lab.trials import TrialRow, read_rows, write_rows
+from evergraph.lab.trials import SeedRow, TrialRow, read_rows, write_rows
 from evergraph.methods import METHODS, method_class
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "adopt_tuning.py"
@@ -78,7 +78,7 @@ def adopt():
 
 def folder(path: Path, *rows: TrialRow) -> Path:
     path.mkdir()
-    (path / "trials.csv").write_bytes(write_rows(rows))
+    (path / "trials.csv").write_bytes(write_rows(rows, TrialRow))
     return path
 
 
@@ -113,7 +113,7 @@ def test_adopt_joins_searches_into_presets_and_log(tmp_path: Path, adopt):
         },
         "amazon-computers": {"ewc": {"lam": {"tuned": 1}}},
     }
-    log = read_rows(root / "docs" / "tuning.csv")
+    log = read_rows(root / "docs" / "tuning.csv", TrialRow)
     assert [(r.dataset, r.method, r.trial) for r in log] == [
         ("cora", "er-gnn", 0),
         ("cora", "ewc", 0),
@@ -125,7 +125,11 @@ def test_adopt_joins_searches_into_presets_and_log(tmp_path: Path, adopt):
     adopt([again], ["ewc"], root)  # only what is asked for; its old rows go
     assert yaml.safe_load(target.read_text())["cora"]["ewc"]["lam"] == {"tuned": 3}
     assert "mas" not in yaml.safe_load(target.read_text())["cora"]
-    assert len(read_rows(root / "docs" / "tuning.csv")) == 4
+    assert len(read_rows(root / "docs" / "tuning.csv", TrialRow)) == 4
+    seeds = [SeedRow("cora", "ewc", 0, seed, "test", 70.0, None, 90.0) for seed in range(2)]
+    (again / "seeds.csv").write_bytes(write_rows(seeds, SeedRow))
+    adopt([first, again], ["ewc"], root)
+    assert read_rows(root / "docs" / "tuning-by-seed.csv", SeedRow) == seeds
     before = target.read_bytes()
     with pytest.raises(InputError, match="got none"):
         adopt([again], ["lwf"], root)

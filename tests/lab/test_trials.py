@@ -30,13 +30,13 @@ def test_rows_are_written_for_people_and_read_back(tmp_path: Path):
         TrialRow("cora", "lwf", 0, 2, 61.5, 25.731, 90.0, "lam=1 temperature=0.5"),
         TrialRow("synthetic:nodes=5,classes=2", "a, b", 1, 0, None, None, None, ""),
     ]
-    content = write_rows(rows).decode()
+    content = write_rows(rows, TrialRow).decode()
     assert content.splitlines()[:2] == [
         "dataset,method,trial,seeds,pm,fm,current,settings",
         "cora,lwf,0,2,61.50,25.73,90.00,lam=1 temperature=0.5",
     ]
     (tmp_path / "trials.csv").write_text(content)
-    again = read_rows(tmp_path / "trials.csv")
+    again = read_rows(tmp_path / "trials.csv", TrialRow)
     assert again[1] == rows[1]
     assert again[0] == TrialRow("cora", "lwf", 0, 2, 61.5, 25.73, 90.0, "lam=1 temperature=0.5")
 
@@ -46,7 +46,7 @@ def test_read_rows_refuses_another_file_in_one_sentence(tmp_path: Path, content:
     if content is not None:
         (tmp_path / "trials.csv").write_text(content)
     with pytest.raises(InputError, match=r"trials\.csv.*evergraph tune"):
-        read_rows(tmp_path / "trials.csv")
+        read_rows(tmp_path / "trials.csv", TrialRow)
 
 
 @given(

@@ -20,6 +20,7 @@ from evergraph.estimator.config import read_config
 from evergraph.events import TaskDone
 from evergraph.files import unpack
 from evergraph.methods import TaskContext, TrainConfig, make_method
+from evergraph.methods.analytic import AnalyticConfig
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol, TaskStream
 from evergraph.stream.datasets import load_graph
@@ -486,3 +487,10 @@ def test_analytic_refuses_a_state_of_other_settings(settings, changed):
 def test_analytic_refuses_a_projection_that_cannot_fit(make_graph):
     with pytest.raises(InputError, match=r"Expected 'projection' to fit into .* GB of memory"):
         learn(TaskStream(make_graph(60, 6), Protocol()), projection=10**12)
+
+
+def test_analytic_names_the_settings_that_have_no_effect():
+    assert {"epochs", "dropout", "buffer_size"} <= AnalyticConfig().unused()
+    encoded = AnalyticConfig(rows="encoder", statistics="refresh")
+    assert encoded.unused() == frozenset()
+    assert AnalyticConfig(rows="encoder").unused() == {"buffer_size", "selector", "r"}

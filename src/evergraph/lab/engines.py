@@ -137,6 +137,7 @@ def run_job(
         data_root=resources.data_root,
         on_event=tracked(resources.track, job.config, job.path, on_event),
         graph=_graph(job.config.dataset, options, resources.data_root),
+        trial=job.trial,
     )
 
 

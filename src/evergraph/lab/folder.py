@@ -99,10 +99,11 @@ def check_output(path: Path) -> None:
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a grid and its folder."""
+    """One run of a grid and its folder; of a ``trial`` of a search the scores alone matter."""
 
     config: RunConfig
     path: Path
+    trial: bool = False
 
     @property
     def name(self) -> str:
@@ -110,7 +111,7 @@ class Job:
         return f"{self.config.dataset_name} · {self.config.label} · seed {self.config.seed}"
 
 
-def make_jobs(configs: Sequence[RunConfig], output: Path) -> list[Job]:
+def make_jobs(configs: Sequence[RunConfig], output: Path, *, trial: bool = False) -> list[Job]:
     """Gives every run its folder ``runs/DATASET/LABEL/seed-N``; refuses labels that clash."""
     jobs: dict[Path, Job] = {}
     for config in configs:
@@ -125,7 +126,7 @@ def make_jobs(configs: Sequence[RunConfig], output: Path) -> list[Job]:
                 f"Expected every method of a grid to have its own label (got '{config.label}' "
                 "twice); add @label to one of them."
             )
-        jobs[path] = Job(config, path)
+        jobs[path] = Job(config, path, trial)
     return list(jobs.values())
 
 

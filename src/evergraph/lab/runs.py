@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
 from functools import cache
@@ -36,6 +37,8 @@ from evergraph.stream.datasets import load_graph
 from evergraph.train import Learner, train
 
 OnEvent = Callable[[Event], None]
+#: Least seconds between two checkpoints of a trial: writing one takes longer than a short task.
+TRIAL_CHECKPOINT = 5.0
 
 
 def execute(
@@ -46,11 +49,14 @@ def execute(
     data_root: Path | None = None,
     on_event: OnEvent | None = None,
     graph: Graph | None = None,
+    trial: bool = False,
 ) -> dict[str, Any]:
     """Runs a configuration in a folder, or continues it, and returns its results.
 
     A finished run is not run again. A run that was killed continues after its last finished
-    task, to the same bits. ``graph`` saves loading it when it is at hand already.
+    task, to the same bits. ``graph`` saves loading it when it is at hand already. A ``trial``, one
+    of the many runs of a search, keeps its results without diagnostics and events, and short tasks
+    leave no checkpoint.
     """
     folder = RunFolder(path)
     method = config.make_method()
@@ -74,15 +80,19 @@ def execute(
         diagnostics.restore(record["embeddings"])
     write_json(path / "environment.json", surroundings)
     events = train(learner, stream, config.model, config.training, seed=config.seed, device=place)
+    saved = time.monotonic()
     with closing(events):  # also where a consumer of events fails
         for event in events:
             if isinstance(event, TaskDone):
-                kept = diagnostics.after_task(learner)
+                kept = {} if trial else diagnostics.after_task(learner)
                 record = {"graph": stream.fingerprint, **event.__dict__, "embeddings": kept}
                 done.append(record)
-                if learner.next_task < stream.num_tasks:
+                late = time.monotonic() - saved >= TRIAL_CHECKPOINT
+                if learner.next_task < stream.num_tasks and (late or not trial):
                     save_checkpoint(folder.checkpoint, learner, done)
-                _write_events(path / "events.jsonl", done)
+                    saved = time.monotonic()
+                if not trial:
+                    _write_events(path / "events.jsonl", done)
             if on_event is not None:
                 on_event(event)
     results = summarise(config, stream, done, diagnostics.result)
@@ -188,6 +198,7 @@ def environment(device: torch.device) -> dict[str, Any]:
     }
 
 
+@cache
 def _version(package: str) -> str | None:
     try:
         return version(package)

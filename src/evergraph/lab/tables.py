@@ -182,12 +182,13 @@ def number(value: float | None, digits: int = 2, *, sign: bool = False) -> str:
     return "–" if value is None else f"{value:{'+' if sign else ''}.{digits}f}"
 
 
-def spread(part: Mapping[str, Any] | None, digits: int = 2) -> str:
+def spread(part: Mapping[str, Any] | None, digits: int = 2, *, sign: bool = False) -> str:
     """Formats ``{"mean", "std"}``, as far as there are any."""
     if part is None or part["mean"] is None:
         return "–"
     std = part["std"]
-    return number(part["mean"], digits) + (f" ± {number(std, digits)}" if std is not None else "")
+    mean = number(part["mean"], digits, sign=sign)
+    return mean + (f" ± {number(std, digits)}" if std is not None else "")
 
 
 def interval(part: Mapping[str, Any], digits: int = 2) -> str:

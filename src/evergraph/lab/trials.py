@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -41,7 +41,42 @@ class TrialRow:
     settings: str
 
 
-COLUMNS = [field.name for field in fields(TrialRow)]
+@dataclass(frozen=True)
+class SeedRow:
+    """One run of a trial and its scores in percent; the settings stand in the row of the trial.
+
+    Attributes:
+        dataset: Name of the graph.
+        method: Label of the method.
+        trial: Number of the trial.
+        seed: The run's seed.
+        nodes: ``validation`` or ``test``: what was judged.
+        pm: PM, None if the run failed.
+        fm: FM.
+        current: Current.
+    """
+
+    dataset: str
+    method: str
+    trial: int
+    seed: int
+    nodes: str
+    pm: float | None
+    fm: float | None
+    current: float | None
+
+
+Row = TypeVar("Row", TrialRow, SeedRow)
+#: What the fields of a row are read as.
+_READ: dict[str, Callable[[str], Any]] = {
+    "str": str,
+    "int": int,
+    "float | None": lambda text: float(text) if text else None,
+}
+
+
+def _columns(kind: type[Row]) -> list[str]:
+    return [field.name for field in fields(kind)]
 
 
 def settings_text(settings: Mapping[str, Any], between: str = " ") -> str:
@@ -55,28 +90,27 @@ def settings_text(settings: Mapping[str, Any], between: str = " ") -> str:
     return between.join(words)
 
 
-def write_rows(rows: Iterable[TrialRow]) -> bytes:
+def write_rows(rows: Iterable[Row], kind: type[Row]) -> bytes:
     """Writes rows as CSV; scores with two decimals."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    writer.writerow(_columns(kind))
     for row in rows:
         writer.writerow(f"{v:.2f}" if isinstance(v, float) else v for v in astuple(row))
     return text.getvalue().encode()
 
 
-def read_rows(path: Path) -> list[TrialRow]:
+def read_rows(path: Path, kind: type[Row]) -> list[Row]:
     """Reads what :func:`write_rows` wrote, turning every failure into one sentence."""
     try:
         lines = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8"))))
-        if lines[:1] != [COLUMNS]:
+        if lines[:1] != [_columns(kind)]:
             raise ValueError("other columns")
-        rows = []
-        for dataset, method, trial, seeds, *scores, settings in lines[1:]:
-            pm, fm, current = (float(score) if score else None for score in scores)
-            names = dataset, method, int(trial), int(seeds)
-            rows.append(TrialRow(*names, pm, fm, current, settings))
-        return rows
+        reads = [_READ[str(field.type)] for field in fields(kind)]
+        return [
+            kind(*(read(text) for read, text in zip(reads, line, strict=True)))
+            for line in lines[1:]
+        ]
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a log of trials"
         raise InputError(
@@ -84,7 +118,7 @@ def read_rows(path: Path) -> list[TrialRow]:
         ) from None
 
 
-def join_rows(old: Iterable[TrialRow], new: Sequence[TrialRow]) -> list[TrialRow]:
+def join_rows(old: Iterable[Row], new: Sequence[Row]) -> list[Row]:
     """Puts new rows after those old ones that are of other datasets or methods."""
     searched = by_search(new)
     return [row for row in old if (row.dataset, row.method) not in searched] + list(new)
@@ -99,14 +133,14 @@ def best_row(rows: Iterable[TrialRow]) -> TrialRow | None:
 def write_log(folder: Path, rows: Sequence[TrialRow]) -> None:
     """Writes ``trials.csv``, and ``best.yaml`` with the settings that were best."""
     make_folder(folder)
-    write_atomic(folder / "trials.csv", write_rows(rows))
+    write_atomic(folder / "trials.csv", write_rows(rows, TrialRow))
     best = yaml.safe_dump(best_settings(rows), sort_keys=False, allow_unicode=True)
     write_atomic(folder / "best.yaml", best.encode())
 
 
-def by_search(rows: Iterable[TrialRow]) -> dict[tuple[str, str], list[TrialRow]]:
+def by_search(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
     """Groups rows by dataset and method."""
-    groups: dict[tuple[str, str], list[TrialRow]] = {}
+    groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.dataset, row.method), []).append(row)
     return groups

@@ -12,6 +12,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -59,7 +60,6 @@ class Proposals:
         optuna = _import_optuna()
         self.failed = optuna.trial.TrialState.FAIL
         self.space = space
-        self.size = math.prod(len(values) for values in space.values())
         self.distributions = {
             key: optuna.distributions.IntDistribution(0, len(values) - 1)
             if _numeric(values)
@@ -76,11 +76,8 @@ class Proposals:
 
     def ask(self, count: int) -> list[Settings]:
         """Returns new points, as many as asked for or as the grid still has."""
-        points = [self._ask_new() for _ in range(min(count, self.size - len(self.asked)))]
-        return [
-            {key: values[i] for (key, values), i in zip(self.space.items(), point, strict=True)}
-            for point in points
-        ]
+        count = min(count, num_points(self.space) - len(self.asked))
+        return [settings_at(self.space, self._ask_new()) for _ in range(count)]
 
     def tell(self, settings: Settings, value: float | None) -> None:
         """Takes the value of a point, None if it has none."""
@@ -102,12 +99,26 @@ class Proposals:
     def _draw_new(self) -> tuple[int, ...]:
         """Draws a point of the grid that was not asked for yet."""
         while True:
-            point = tuple(
-                int(torch.randint(len(values), (), generator=self.generator))
-                for values in self.space.values()
-            )
+            point = draw_point(self.space, self.generator)
             if point not in self.asked:
                 return point
+
+
+def num_points(space: SearchSpace) -> int:
+    """Counts the points of a grid."""
+    return math.prod(len(values) for values in space.values())
+
+
+def settings_at(space: SearchSpace, point: tuple[int, ...]) -> Settings:
+    """Returns the values at a point of a grid."""
+    return {key: space[key][place] for key, place in zip(space, point, strict=True)}
+
+
+def draw_point(space: SearchSpace, generator: torch.Generator) -> tuple[int, ...]:
+    """Draws a point of a grid, as places among the values of every setting."""
+    return tuple(
+        int(torch.randint(len(values), (), generator=generator)) for values in space.values()
+    )
 
 
 def _import_optuna() -> Any:
@@ -165,10 +176,14 @@ class Search:
         declared = {**method_class(method.name).search, **(RECIPE if recipe else {})}
         fixed = {*method.options, *shared}
         self.start = {key: now[key] for key in declared if key not in fixed}
-        space = {key: _with(declared[key], value) for key, value in self.start.items()}
+        self.space = {key: _with(declared[key], value) for key, value in self.start.items()}
         self.dataset_name = config.dataset_name
-        self.proposals = Proposals(space, self.start)
         self.trials: list[Trial] = []
+
+    @cached_property
+    def proposals(self) -> Proposals:
+        """Proposes what to try next."""
+        return Proposals(self.space, self.start)
 
     def propose(self, count: int) -> list[Trial]:
         """Makes new trials, fewer than asked for where the grid ends."""
@@ -176,13 +191,30 @@ class Search:
         self.trials += trials
         return trials
 
-    def configs(self, trial: Trial, seeds: range) -> list[RunConfig]:
-        """Describes the runs of a trial; its label, and so its folder, names the settings."""
+    def draw(self, count: int) -> None:
+        """Makes the trials at once: the start, then others drawn blind from the grid.
+
+        The first of a larger number are the same, and a grid with fewer points is taken whole.
+        """
+        generator = make_generator(0, "candidates")
+        points = [tuple(values.index(self.start[key]) for key, values in self.space.items())]
+        while len(points) < min(count, num_points(self.space)):
+            point = draw_point(self.space, generator)
+            if point not in points:
+                points.append(point)
+        self.trials = [Trial(settings_at(self.space, point)) for point in points]
+
+    def configs(self, trial: Trial, seeds: Iterable[int], *, test: bool = False) -> list[RunConfig]:
+        """Describes the runs of a trial; its label, and so its folder, names the settings.
+
+        Those on ``test`` nodes learn from all training nodes, validation nodes among them.
+        """
+        shared = {key: self.shared[key] for key in self.shared if not (test and key in JUDGED)}
         options = {**self.method.options, **trial.settings}
         text = settings_text(trial.settings, ",")
         label = f"{self.method.label}:{text}" if text else self.method.label
         variant = Variant(name=self.method.name, options=options, label=label)
-        return [resolve(self.dataset, variant, seed, self.shared) for seed in seeds]
+        return [resolve(self.dataset, variant, seed, shared) for seed in seeds]
 
     def finalists(self, count: int) -> list[Trial]:
         """Returns the best trials so far, the earlier of equals first."""
@@ -192,7 +224,7 @@ class Search:
 
     def num_runs(self, trials: int, seeds: int, finalists: int) -> int:
         """Counts the runs of the whole search."""
-        points = min(trials, self.proposals.size)
+        points = min(trials, num_points(self.space))
         return (points + min(finalists, points)) * seeds
 
     def rows(self) -> list[TrialRow]:

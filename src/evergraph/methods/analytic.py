@@ -31,8 +31,9 @@ from evergraph.errors import InputError
 from evergraph.events import Epoch
 from evergraph.memory import SELECTORS, ReplayBuffer
 from evergraph.methods.base import Descent, Method
-from evergraph.methods.context import TaskContext
+from evergraph.methods.context import TaskContext, TrainConfig
 from evergraph.methods.replay import BufferConfig, selection_pool
+from evergraph.nn import ModelConfig
 from evergraph.stream.tasks import GraphView, LabelledNodes
 
 PRECISIONS = {"double": torch.float64, "single": torch.float32}
@@ -97,6 +98,15 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
             warnings.warn(text, DeprecationWarning, stacklevel=2)
             found[new] = _translated(found.pop(old))
         return found
+
+    def unused(self) -> frozenset[str]:
+        """Names the network's settings where there is none, and the buffer's likewise."""
+        network = {*TrainConfig.model_fields, *ModelConfig.model_fields}
+        buffer = set(BufferConfig.model_fields)
+        return frozenset(
+            (network if self.rows == "smoothed" else set())
+            | (buffer if self.statistics != "refresh" else set())
+        )
 
     @classmethod
     def hashed_as(cls, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,10 @@ class MethodConfig(Config):
     old_names: ClassVar[Mapping[str, str]] = {}
     former: ClassVar[Mapping[str, Any]] = {}
 
+    def unused(self) -> frozenset[str]:
+        """Names what has no effect beside these settings, of training and network too."""
+        return frozenset()
+
     @classmethod
     def hashed_as(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Returns settings by the names and values that identify a run for good."""

@@ -19,7 +19,7 @@ import yaml
 from evergraph.config import RunConfig, Variant
 from evergraph.lab.folder import make_jobs
 from evergraph.lab.runs import execute
-from evergraph.lab.trials import TrialRow, read_rows, write_rows
+from evergraph.lab.trials import SeedRow, TrialRow, read_rows, write_rows
 from evergraph.lab.tuning import Search, run_searches
 from support import QUICK, Command
 
@@ -46,7 +46,7 @@ def results(folder: Path) -> dict[str, dict[str, Any]]:
 def test_tune_writes_trials_best_and_runs_judged_on_validation_nodes(work: Path, command: Command):
     answer = command(*words("--method", "finetune"))
     assert answer.code == 0, answer.err
-    rows = read_rows(work / "out" / "trials.csv")
+    rows = read_rows(work / "out" / "trials.csv", TrialRow)
     assert [(row.method, row.trial, row.seeds) for row in rows if row.seeds == 2] == [
         ("lwf", best(rows).trial, 2),
         ("finetune", 0, 2),
@@ -119,12 +119,52 @@ def test_tune_killed_in_the_middle_continues_to_the_same_log(work: Path, command
     search = Search(graph, Variant.parse("lwf"), shared)
 
     def measure(configs: Sequence[RunConfig]) -> list[dict[str, Any] | None]:
-        return [execute(job.config, job.path) for job in make_jobs(configs, work / "whole")]
+        jobs = make_jobs(configs, work / "whole")
+        return [execute(job.config, job.path, trial=True) for job in jobs]
 
     effort = {"trials": 4, "seeds": 1, "finalists": 1}
     run_searches([search], measure=measure, after_round=lambda: None, **effort)
     assert results(work / "whole") == results(work / "out")
-    assert (work / "out" / "trials.csv").read_bytes() == write_rows(search.rows())
+    assert (work / "out" / "trials.csv").read_bytes() == write_rows(search.rows(), TrialRow)
+
+
+def test_tune_per_seed_writes_every_run_and_continues(work: Path, command: Command):
+    graph = ("--dataset", "synthetic:nodes=60,classes=4", "--device", "cpu", "--jobs", 2)
+    every = ("tune", "--per-seed", *graph, "--method", "lwf", "--method", "finetune")
+    every = (*every, "--trials", 3, "--seeds", 2, *QUICK[:2], *QUICK[4:], "--output", "out")
+    answer = command(*every, "--json")
+    assert answer.code == 0, answer.err
+    lwf, finetune = json.loads(answer.out)
+    assert (lwf["trials"], finetune["trials"], lwf["seeds"]) == (3, 1, [0, 1])
+    assert json.loads((work / "out" / "choices.json").read_text()) == [lwf, finetune]
+    trials = read_rows(work / "out" / "trials.csv", TrialRow)
+    assert [(row.method, row.trial, row.seeds) for row in trials] == [
+        *(("lwf", trial, 2) for trial in range(3)),
+        ("finetune", 0, 2),
+    ]
+    rows = read_rows(work / "out" / "seeds.csv", SeedRow)
+    tried = [row for row in rows if row.nodes == "validation"]
+    assert len(tried) == 4 * 2
+    judged = [row for row in rows if row.nodes == "test" and row.method == "lwf"]
+    for seed, chosen in enumerate(lwf["per_seed"]["chosen"]):
+        mine = [row for row in tried if row.method == "lwf" and row.seed == seed]
+        assert chosen == max(mine, key=lambda row: (row.pm, -row.trial)).trial
+    for way in ("preset", "one", "per_seed"):
+        pairs = set(zip(lwf[way]["chosen"], lwf["seeds"], strict=True))
+        mine = [row.pm for row in judged if (row.trial, row.seed) in pairs]
+        assert lwf[way]["pm"]["mean"] == pytest.approx(sum(mine) / 2, abs=0.01)
+    found = results(work / "out")
+    assert {run["evaluated_on"] for run in found.values()} == {"validation"}
+    assert not any(run["diagnostics"] for run in found.values())  # trials are brief
+    final = results(work / "out" / "test")
+    assert {run["evaluated_on"] for run in final.values()} == {"test"}
+    assert all(run["diagnostics"] for run in final.values())
+    files = list((work / "out").glob("**/results.json"))
+    times = [file.stat().st_mtime_ns for file in files]
+    again = command(*every)
+    assert "a choice per seed" in again.out
+    assert again.err.count("finished before") == len(files)
+    assert [file.stat().st_mtime_ns for file in files] == times
 
 
 def test_tune_refuses_wrong_words_in_one_sentence(work: Path, command: Command):
@@ -134,6 +174,7 @@ def test_tune_refuses_wrong_words_in_one_sentence(work: Path, command: Command):
         (("--seeds", 0), ("'--seeds'", "0")),
         (("--jobs", 0), ("'--jobs'", "0")),
         (("--finalists", -1), ("'--finalists'", "-1")),
+        (("--per-seed",), ("'--finalists'", "'--per-seed'", "1")),
         (("--set", "evaluate=test"), ("'evaluate'", "validation", "'test'")),
         (("--set", "lm=1"), ("'lm'", "did you mean 'lam'?")),
         (("--method", "lfw"), ("'lfw'", "did you mean 'lwf'?")),
@@ -151,11 +192,11 @@ def test_log_keeps_rows_of_other_searches_in_the_same_folder(work: Path, command
     other = TrialRow("cora", "ewc", 0, 2, 50.0, 40.0, 90.0, "lam=1000")
     old = replace(other, dataset="synthetic:classes=4,nodes=60", method="lwf", settings="lam=7")
     (work / "out").mkdir()
-    (work / "out" / "trials.csv").write_bytes(write_rows([other, old]))
+    (work / "out" / "trials.csv").write_bytes(write_rows([other, old], TrialRow))
     effort = ("--trials", 1, "--finalists", 0)
     for _ in range(2):  # the second finds every run finished
         assert command(*words(*effort)).code == 0
-        kept, new = read_rows(work / "out" / "trials.csv")
+        kept, new = read_rows(work / "out" / "trials.csv", TrialRow)
         assert kept == other
         assert (new.dataset, new.method, new.trial, new.seeds) == (old.dataset, "lwf", 0, 1)
         chosen = {

@@ -20,7 +20,7 @@ from evergraph.estimator.state import State
 from evergraph.estimator.tables import Table, read_table
 from evergraph.estimator.transaction import learn_into, load_state, resume
 from evergraph.lab.cli import options
-from evergraph.lab.cli.progress import RunProgress, make_console
+from evergraph.lab.cli.progress import RunProgress, make_console, warn_unused
 from evergraph.lab.tables import Sheet
 from evergraph.nn.device import pick_device
 
@@ -85,6 +85,8 @@ def learn(
             device=pick_device(device),
             on_event=progress,
         )
+    words = {*given, *given.get("settings", ())}
+    warn_unused(following.config.parameters.method, following.learner.method.config, words)
     show(following, state, as_json)
 
 

@@ -11,21 +11,26 @@ from typing import Annotated, Any
 import typer
 
 from evergraph.config import RunConfig, Variant, check_shared, parse_settings
-from evergraph.files import read_json
+from evergraph.errors import InputError
+from evergraph.files import read_json, write_atomic, write_json
 from evergraph.lab.cli import options
 from evergraph.lab.cli.grids import check_at_least, check_finished
 from evergraph.lab.cli.progress import GridProgress, make_console, show
 from evergraph.lab.engines import Resources
 from evergraph.lab.folder import Job, check_output, make_jobs
 from evergraph.lab.grid import parse_methods, run_grid
-from evergraph.lab.tables import METRICS, Sheet, number
+from evergraph.lab.nested import NestedSearch, nested_sheet, run_nested
+from evergraph.lab.tables import METRICS, Sheet, as_markdown, number
 from evergraph.lab.trials import (
+    Row,
+    SeedRow,
     TrialRow,
     best_row,
     by_search,
     join_rows,
     read_rows,
     write_log,
+    write_rows,
 )
 from evergraph.lab.tuning import Search, run_searches
 
@@ -37,8 +42,20 @@ def tune(
     ] = None,
     dataset: Annotated[list[str] | None, typer.Option(help="Repeat for more. [cora]")] = None,
     trials: Annotated[int, typer.Option(help="Settings tried per method and dataset.")] = 12,
-    seeds: Annotated[int, typer.Option(help="Seeds of each, 0 to N − 1.")] = 2,
-    finalists: Annotated[int, typer.Option(help="Of the best, how many run on N more seeds.")] = 3,
+    seeds: Annotated[
+        int | None, typer.Option(help="Seeds of each, 0 to N − 1. [2; 10 with --per-seed]")
+    ] = None,
+    finalists: Annotated[
+        int | None, typer.Option(help="Of the best, how many run on N more seeds. [3]")
+    ] = None,
+    per_seed: Annotated[
+        bool,
+        typer.Option(
+            "--per-seed",
+            help="Let every seed choose by its own validation nodes among settings drawn blind, "
+            "and judge what was chosen on test nodes.",
+        ),
+    ] = False,
     recipe: Annotated[
         bool, typer.Option("--recipe", help="Search lr, dropout, head and smoothing too.")
     ] = False,
@@ -51,6 +68,11 @@ def tune(
     check_output(output)
     check_at_least(1, trials=trials, seeds=seeds)
     check_at_least(0, finalists=finalists)
+    if per_seed and finalists is not None:
+        raise InputError(
+            f"Expected '--finalists' only without '--per-seed' (got {finalists}), where every "
+            "trial runs on every seed; leave one of them out."
+        )
     shared = parse_settings(sets or [])
     variants = parse_methods(method or ["dslr"])
     check_shared(shared, [variant.name for variant in variants])
@@ -59,27 +81,62 @@ def tune(
         for graph in dataset or ["cora"]
         for variant in variants
     ]
+    if per_seed:
+        tune_per_seed(searches, output, resources, trials, seeds or 10, as_json)
+        return
     log = output / "trials.csv"
-    old = read_rows(log) if log.exists() else []
+    old = _read_old(log, TrialRow)
+    effort = {"trials": trials, "seeds": seeds or 2, "finalists": 3}
+    effort |= {} if finalists is None else {"finalists": finalists}
+    runner = Runner(output, resources, sum(search.num_runs(**effort) for search in searches))
 
     def rows() -> list[TrialRow]:
         return [row for search in searches for row in search.rows()]
 
-    num_runs = sum(search.num_runs(trials, seeds, finalists) for search in searches)
-    progress = GridProgress(make_console(stderr=True), num_runs)
-    runner = Runner(output, resources, progress)
-    with progress.running():
+    with runner.progress.running():
         run_searches(
             searches,
-            trials=trials,
-            seeds=seeds,
-            finalists=finalists,
-            measure=runner,
+            **effort,
+            measure=runner.measure,
             after_round=lambda: write_log(output, join_rows(old, rows())),
         )
     content, line = [asdict(row) for row in rows()], f"{log} · {output / 'best.yaml'}"
     show(content, [tuning_sheet(rows())], as_json, line)
     check_finished(runner.failed)
+
+
+def tune_per_seed(
+    searches: Sequence[Search],
+    output: Path,
+    resources: Resources,
+    trials: int,
+    seeds: int,
+    as_json: bool,
+) -> None:
+    """Lets every seed choose for itself; writes every run and what each way to choose comes to."""
+    nested = [NestedSearch(search, trials, seeds) for search in searches]
+    log, by_seed = output / "trials.csv", output / "seeds.csv"
+    old, old_seeds = _read_old(log, TrialRow), _read_old(by_seed, SeedRow)
+    runner = Runner(output, resources, sum(len(search.trials) * seeds for search in searches))
+
+    def write() -> None:
+        write_log(output, join_rows(old, [row for search in searches for row in search.rows()]))
+        rows = join_rows(old_seeds, [row for search in nested for row in search.rows()])
+        write_atomic(by_seed, write_rows(rows, SeedRow))
+
+    with runner.progress.running():
+        run_nested(nested, runner.measure, runner.judge, write)
+    outcomes = [search.outcome() for search in nested]
+    sheet = nested_sheet(outcomes)
+    write_json(output / "choices.json", outcomes)
+    write_atomic(output / "choices.md", as_markdown([sheet]).encode())
+    show(outcomes, [sheet], as_json, f"{log} · {by_seed} · {output}/choices.json")
+    check_finished(runner.failed)
+
+
+def _read_old(path: Path, kind: type[Row]) -> list[Row]:
+    """Reads what earlier searches wrote into the same folder."""
+    return read_rows(path, kind) if path.exists() else []
 
 
 class Runner:
@@ -88,21 +145,28 @@ class Runner:
     What took longest in the last round goes first, so that no worker is left alone with it.
     """
 
-    def __init__(self, output: Path, resources: Resources, progress: GridProgress) -> None:
-        self.output, self.resources, self.progress = output, resources, progress
+    def __init__(self, output: Path, resources: Resources, num_runs: int) -> None:
+        self.output, self.resources = output, resources
+        self.progress = GridProgress(make_console(stderr=True), num_runs)
         self.failed: dict[str, str] = {}
         self.seconds: dict[tuple[str, str], float] = {}  # by dataset and method
 
-    def __call__(self, configs: Sequence[RunConfig]) -> list[dict[str, Any] | None]:
-        """Returns results in the order of the configurations, None for failures."""
-        jobs = make_jobs(configs, self.output)
+    def measure(self, configs: Sequence[RunConfig]) -> list[dict[str, Any] | None]:
+        """Runs trials; returns results in the order of the configurations, None for failures."""
+        return self._run(make_jobs(configs, self.output, trial=True))
+
+    def judge(self, configs: Sequence[RunConfig]) -> list[dict[str, Any] | None]:
+        """Runs what was chosen on test nodes, in a folder that is a grid of its own."""
+        self.progress.expect(len(configs))
+        return self._run(make_jobs(configs, self.output / "test"))
+
+    def _run(self, jobs: Sequence[Job]) -> list[dict[str, Any] | None]:
         slowest_first = sorted(jobs, key=lambda job: -self.seconds.get(_kind(job), math.inf))
-        self.failed |= run_grid(
-            slowest_first, self.resources, self.progress.message, self.progress.done
-        )
+        failed = run_grid(slowest_first, self.resources, self.progress.message, self.progress.done)
+        self.failed |= failed
         found: list[dict[str, Any] | None] = []
         for job in jobs:
-            results = None if job.name in self.failed else read_json(job.path / "results.json")
+            results = None if job.name in failed else read_json(job.path / "results.json")
             found.append(results)
             if results is not None:
                 self.seconds[_kind(job)] = results["seconds"]["total"]

@@ -1,0 +1,152 @@
+"""Nested tuning: every seed chooses by its own validation nodes, among the same candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_tuning import SHARED, SpoiltStream, search_of
+
+from evergraph.config import RunConfig, Variant, resolve
+from evergraph.lab import runs
+from evergraph.lab.folder import make_jobs
+from evergraph.lab.nested import NestedSearch, nested_sheet, run_nested
+from evergraph.lab.runs import execute
+from evergraph.lab.tuning import Search
+from evergraph.stream import Graph, Protocol, TaskStream
+
+Results = list[dict[str, Any] | None]
+
+
+def play(searches: Sequence[NestedSearch], pm: Callable[[RunConfig], float | None]):
+    """Runs searches whose scores are made up; returns what ran on validation and test nodes."""
+    asked: dict[str, list[RunConfig]] = {}
+
+    def runner(name: str) -> Callable[[Sequence[RunConfig]], Results]:
+        def run(configs: Sequence[RunConfig]) -> Results:
+            asked[name] = list(configs)
+            values = [pm(config) for config in configs]
+            return [v if v is None else {"pm": v, "fm": None, "current": 90.0} for v in values]
+
+        return run
+
+    run_nested(searches, runner("validation"), runner("test"), lambda: None)
+    return asked
+
+
+def by_hand(config: RunConfig) -> float | None:
+    """λ = 3 is best for seed 0, λ = 10 for the others and on the mean; λ = 100 fails there."""
+    best = 3.0 if config.seed == 0 else 10.0
+    if config.settings["lam"] == 100.0:
+        return None if config.seed else 1.0
+    on_test = 20.0 if config.protocol.evaluate == "test" else 0.0
+    return 50.0 - abs(config.settings["lam"] - best) + config.seed + on_test
+
+
+def test_every_seed_chooses_by_itself_and_one_choice_by_the_mean():
+    nested = NestedSearch(search_of("lwf:temperature=2"), trials=12, seeds=3)
+    asked = play([nested], by_hand)
+    lams = [trial.settings["lam"] for trial in nested.search.trials]
+    assert lams[0] == 1.0  # the default
+    assert len(set(lams)) == len(lams) == 7  # the whole grid
+    assert len(asked["validation"]) == 7 * 3
+    three, ten = lams.index(3.0), lams.index(10.0)
+    assert nested.choices() == {"preset": [0] * 3, "one": [ten] * 3, "per_seed": [three, ten, ten]}
+    assert {(c.settings["lam"], c.seed) for c in asked["test"]} == {
+        *((1.0, seed) for seed in range(3)),
+        *((10.0, seed) for seed in range(3)),
+        (3.0, 0),
+    }
+    outcome = nested.outcome()
+    assert outcome["preset"]["pm"]["mean"] == pytest.approx((68 + 62 + 63) / 3)
+    assert outcome["one"]["pm"]["mean"] == pytest.approx((63 + 71 + 72) / 3)
+    assert outcome["per_seed"]["pm"]["mean"] == pytest.approx((70 + 71 + 72) / 3)
+    assert outcome["change"] == pytest.approx({"mean": 7 / 3, "std": 7 / 3**0.5})
+    (row,) = nested_sheet([outcome]).rows
+    assert row[1:] == ["7", "3", "64.33 ± 3.21", "68.67 ± 4.93", "71.00 ± 1.00", "+2.33 ± 4.04"]
+    assert len(nested.rows()) == 7 * 3 + 7
+    failed = [row for row in nested.rows() if row.pm is None]
+    assert {(row.trial, row.seed) for row in failed} == {(lams.index(100.0), s) for s in (1, 2)}
+    assert [r.seeds for r in nested.search.rows() if r.settings == "lam=100"] == [0]
+
+
+def test_candidates_are_blind_the_same_for_all_and_grow_from_the_front():
+    few, many = search_of("dslr"), search_of("dslr")
+    few.draw(4)
+    many.draw(12)
+    settings = [trial.settings for trial in many.trials]
+    assert [trial.settings for trial in few.trials] == settings[:4]
+    assert settings[0] == many.start
+    assert len({tuple(point.values()) for point in settings}) == 12
+    for point in settings:
+        assert all(value in many.space[key] for key, value in point.items())
+    # What seeds answer changes nothing of what is tried.
+    first, second = (NestedSearch(search_of("dslr"), 5, 2) for _ in range(2))
+    one = play([first], lambda config: float(config.seed))
+    other = play([second], lambda config: -config.settings["lam"])
+    assert one["validation"] == other["validation"]
+
+
+def test_methods_have_the_same_effort_and_advance_together():
+    searches = [NestedSearch(search_of(m, d), 3, 2) for d in ("a", "b") for m in ("lwf", "replay")]
+    asked = play(searches, lambda config: 1.0)["validation"]
+    assert [(c.dataset, c.method, c.seed) for c in asked] == [
+        (dataset, method, seed)
+        for dataset in ("a", "b")
+        for _ in range(3)
+        for method in ("lwf", "replay")
+        for seed in range(2)
+    ]
+
+
+def test_what_was_chosen_is_judged_as_any_other_run():
+    nested = NestedSearch(search_of("lwf", "cora"), 2, 1)
+    asked = play([nested], lambda config: 1.0 - config.seed)
+    assert {config.protocol.evaluate for config in asked["validation"]} == {"validation"}
+    (preset,) = asked["test"]  # the first of equals
+    usual = resolve(Variant.parse("cora"), Variant.parse("lwf"), 0, SHARED)
+    assert preset.hash == usual.hash
+
+
+def test_no_seed_judges_a_node_that_it_chose_by(make_graph: Callable[..., Graph]):
+    graph = make_graph()
+    tuned = Protocol(evaluate="validation", validation_fraction=0.3)
+    for seed in range(5):
+        pairs = zip(
+            TaskStream(graph, tuned, seed).tasks, TaskStream(graph, Protocol(), seed).tasks,
+            strict=True,
+        )  # fmt: skip
+        for trial, final in pairs:
+            judged = set(final.test_nodes.tolist())
+            assert judged == set(trial.test_nodes.tolist())
+            assert not judged & set(trial.validation_nodes.tolist())
+            assert set(trial.validation_nodes.tolist()) <= set(final.train_nodes.tolist())
+
+
+@pytest.mark.parametrize("method", ["lwf", "rclg"])
+def test_choice_does_not_depend_on_a_label_of_a_test_node(
+    work: Path, monkeypatch: pytest.MonkeyPatch, method: str
+):
+    def search(folder: str, stream: type[TaskStream], shared: dict[str, Any]) -> NestedSearch:
+        monkeypatch.setattr(runs, "TaskStream", stream)
+        nested = NestedSearch(
+            Search(Variant.parse("graph.npz"), Variant.parse(method), SHARED | shared), 3, 2
+        )
+
+        def run(configs: Sequence[RunConfig]) -> Results:
+            jobs = make_jobs(configs, work / folder / configs[0].protocol.evaluate)
+            return [execute(job.config, job.path, trial=True) for job in jobs]
+
+        run_nested([nested], run, run, lambda: None)
+        return nested
+
+    def on(nodes: str, nested: NestedSearch):
+        return [row for row in nested.rows() if row.nodes == nodes]
+
+    clean, spoilt = search("clean", TaskStream, {}), search("spoilt", SpoiltStream, {})
+    assert on("validation", spoilt) == on("validation", clean)
+    assert spoilt.choices() == clean.choices()
+    # The labels were indeed spoilt: what was chosen is judged otherwise.
+    assert on("test", spoilt) != on("test", clean)
