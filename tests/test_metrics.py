@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evergraph.metrics import Scores, scores
+from evergraph.metrics import Scores, StreamScores, scores, stream_scores
 
 # Three tasks. PM = (60 + 70 + 95)/3, FM = ((90 − 60) + (80 − 70))/2, Current = (90 + 80 + 95)/3.
 MATRIX = [[90.0], [75.0, 80.0], [60.0, 70.0, 95.0]]
@@ -77,3 +77,15 @@ def test_scores_of_a_perfect_memory_forget_nothing(matrix):
     last = matrix[-1]
     kept = [last[: i + 1] for i in range(len(matrix))]
     assert scores(kept).fm in {None, 0}
+
+
+def test_stream_scores_by_hand():
+    # Three steps. new = (90 + 80 + 95)/3, AAUC = (90 + 78 + 72)/3, FWT = (40 + 60)/2,
+    # BWT = ((60 − 90) + (70 − 80))/2.
+    found = stream_scores(MATRIX, [90.0, 78.0, 72.0], [None, 40.0, 60.0])
+    assert found == StreamScores(new=265 / 3, seen=72.0, aauc=80.0, fwt=50.0, bwt=-20.0)
+
+
+def test_stream_scores_of_one_step_have_no_transfer():
+    found = stream_scores([[87.5]], [87.5], [None])
+    assert found == StreamScores(new=87.5, seen=87.5, aauc=87.5, fwt=None, bwt=None)

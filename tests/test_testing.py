@@ -14,6 +14,7 @@ from evergraph.methods.bounds import Finetune, FinetuneConfig, Joint, JointConfi
 from evergraph.methods.replay import Replay, ReplayConfig
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol, SparseRows, TaskStream
+from evergraph.stream.datasets import SyntheticConfig, generate
 from evergraph.testing import Poison, find_leaks
 
 MODEL = ModelConfig(channels=4, heads=2)
@@ -70,6 +71,16 @@ def test_find_leaks_clears_every_learner_of_joint_training(make_graph, learner, 
         training=TRAINING.model_copy(update={"batch_size": batch_size}),
     )
     assert found == []
+
+
+def dated_streams() -> TaskStream:
+    graph = generate(SyntheticConfig(nodes=90, classes=4, steps=4, feature_dim=8, mean_degree=4))
+    return TaskStream(graph, PROTOCOL.model_copy(update={"stream": "time"}))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_find_leaks_clears_every_method_in_time(name):
+    assert leaks(lambda: make_method(name, small(name)), dated_streams, task=2) == []
 
 
 @pytest.mark.parametrize(
@@ -296,6 +307,61 @@ def test_find_leaks_spares_declared_validation_but_not_test_labels(make_graph):
     door = Door(streams(make_graph))
     assert leaks(lambda: Validates(FinetuneConfig()), door) == []
     assert leaks(lambda: AlsoTests(FinetuneConfig()), door) == ["held_out_labels"]
+
+
+class SeesEdges(Cheat):
+    """Reads edges among nodes that are there already, before those edges come."""
+
+    def peek(self, ctx):
+        stream, task = self.door.stream, self.door.stream.tasks[ctx.view.task]
+        later = stream.edges[:, task.num_edges :]
+        return later[:, (later < task.num_nodes).all(dim=0)].float().sum() / 1e3
+
+
+class SeesFeatures(Cheat):
+    """Reads features of nodes that have not come."""
+
+    def peek(self, ctx):
+        return self.door.stream.features[ctx.view.num_nodes :].abs().mean()
+
+
+class SeesTests(Cheat):
+    """Reads labels of nodes that it is judged on."""
+
+    def peek(self, ctx):
+        return weighted(self.door.stream.evaluation(ctx.view.task).labels)
+
+
+class SeesTheNextStep(Cheat):
+    """Reads labels that will be learned only later."""
+
+    def peek(self, ctx):
+        return weighted(self.door.stream.labels[self.door.stream.tasks[-1].train_nodes])
+
+
+class Hoards(Cheat):
+    """Reads old training labels that it has not kept."""
+
+    def peek(self, ctx):
+        tasks = self.door.stream.tasks[: ctx.view.task]
+        return sum(
+            (weighted(self.door.stream.labels[t.train_nodes]) for t in tasks), start=torch.zeros(())
+        )
+
+
+@pytest.mark.parametrize(
+    ("cheat", "caught"),
+    [
+        (SeesEdges, "future_edges"),
+        (SeesFeatures, "future_features"),
+        (SeesTests, "held_out_labels"),
+        (SeesTheNextStep, "held_out_labels"),
+        (Hoards, "old_labels"),
+    ],
+)
+def test_find_leaks_catches_every_cheat_in_time(cheat, caught):
+    door = Door(dated_streams)
+    assert leaks(lambda: cheat(door), door, task=2) == [caught]
 
 
 # What it cannot judge, it refuses.

@@ -14,6 +14,7 @@ from evergraph.methods import TrainConfig, make_method
 from evergraph.methods.bounds import Finetune, FinetuneConfig
 from evergraph.nn import ModelConfig
 from evergraph.stream import LabelledNodes, Protocol, TaskStream
+from evergraph.stream.datasets import SyntheticConfig, generate
 from evergraph.train import Learner, check_needs, evaluate, train
 
 MODEL = ModelConfig(channels=4, heads=2)
@@ -88,7 +89,7 @@ def test_train_reports_the_accuracy_of_the_methods_own_logits(make_graph):
     stream = stream_of(make_graph)
     learner, events = run(stream, make_method("finetune"))
     logits = learner.method.predict_logits(learner.context)
-    row, within, by_class = evaluate(logits, stream, 2)
+    row, within, by_class, _ = evaluate(logits, stream, 2)
     assert (events[-1].row, events[-1].row_task_incremental) == (row, within)
     assert events[-1].class_row == by_class
 
@@ -145,7 +146,11 @@ JUDGED = [
     LabelledNodes(torch.tensor([3, 4]), torch.tensor([2, 3])),
 ]
 BY_HAND = SimpleNamespace(
-    tasks=[SimpleNamespace(classes=(0, 1)), SimpleNamespace(classes=(2, 3))],
+    tasks=[
+        SimpleNamespace(num_classes=2, train_nodes=torch.tensor([5, 6])),
+        SimpleNamespace(num_classes=4, train_nodes=torch.tensor([7, 8])),
+    ],
+    labels=torch.tensor([0, 0, 1, 2, 3, 0, 1, 2, 3]),
     evaluation=lambda index: JUDGED[index],
 )
 LOGITS = torch.tensor(
@@ -160,23 +165,62 @@ LOGITS = torch.tensor(
 
 
 def test_evaluate_by_hand():
-    row, within, by_class = evaluate(LOGITS, BY_HAND, 1)
+    row, within, by_class, seen = evaluate(LOGITS, BY_HAND, 1)
     assert row == pytest.approx([100 / 3, 50.0])
     assert within == pytest.approx([200 / 3, 100.0])
     assert by_class == [50.0, 0.0, 0.0, 100.0]
+    assert seen == 40.0  # two of five nodes
 
 
 def test_evaluate_first_task_is_over_its_own_classes():
     # Without the later columns node 1 is taken for class 1, and node 2 rightly so.
-    row, within, by_class = evaluate(LOGITS[:3, :2], BY_HAND, 0)
+    row, within, by_class, _ = evaluate(LOGITS[:3, :2], BY_HAND, 0)
     assert row == within == pytest.approx([200 / 3])
     assert by_class == [50.0, 100.0]
 
 
 def test_evaluate_counts_a_class_without_nodes_as_zero():
     judged = LabelledNodes(torch.tensor([0]), torch.tensor([0]))
-    stream = SimpleNamespace(tasks=BY_HAND.tasks[:1], evaluation=lambda index: judged)
-    assert evaluate(LOGITS, stream, 0) == ([100.0], [100.0], [100.0, 0.0])
+    stream = SimpleNamespace(**vars(BY_HAND) | {"evaluation": lambda index: judged})
+    assert evaluate(LOGITS, stream, 0) == ([100.0], [100.0], [100.0, 0.0], 100.0)
+
+
+class SaysFirstClass(Finetune):
+    """Predicts class 0 for all, and notes what it is asked on."""
+
+    def __init__(self) -> None:
+        super().__init__(FinetuneConfig())
+        self.asked = []
+
+    def predict_logits(self, ctx):
+        view = ctx.view
+        self.asked.append((view.task, view.num_nodes, view.num_classes, view.train_nodes.numel()))
+        return torch.nn.functional.one_hot(torch.zeros(view.num_nodes).long(), view.num_classes)
+
+
+def test_train_evaluates_a_time_step_before_it_is_learned():
+    graph = generate(SyntheticConfig(nodes=90, classes=3, steps=3))
+    stream = TaskStream(graph, Protocol(stream="time"))
+    learner, events = run(stream, SaysFirstClass())
+    done = [event for event in events if isinstance(event, TaskDone)]
+    assert done[0].before is None
+    for event in done[1:]:
+        labels = stream.evaluation(event.task).labels
+        assert event.before == event.row[-1] == 100 * float((labels == 0).double().mean())
+    first, second, third = stream.tasks
+    assert learner.method.asked == [
+        (0, first.num_nodes, 1, first.train_nodes.numel()),
+        (1, second.num_nodes, 1, 0),  # one class known, no label shown
+        (1, second.num_nodes, 2, second.train_nodes.numel()),
+        (2, third.num_nodes, 2, 0),
+        (2, third.num_nodes, 3, third.train_nodes.numel()),
+    ]
+
+
+def test_train_asks_nothing_ahead_of_a_class_task(make_graph):
+    learner, events = run(stream_of(make_graph), SaysFirstClass())
+    assert len(learner.method.asked) == 3
+    assert all(event.before is None for event in events if isinstance(event, TaskDone))
 
 
 # Needs.

@@ -83,7 +83,8 @@ class RunConfig(Config):
 
     def _digest(self, exclude: set[str]) -> str:
         settings = _method_class(self.method).Config.hashed_as(self.settings)
-        content = self.model_copy(update={"settings": settings}).model_dump_json(exclude=exclude)
+        hidden = dict.fromkeys(exclude, True) | {"protocol": self.protocol.unhashed}
+        content = self.model_copy(update={"settings": settings}).model_dump_json(exclude=hidden)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     def make_method(self) -> Method[Any]:

@@ -46,6 +46,8 @@ class TaskDone:
     seconds: dict[str, float]  # by stage
     memory_bytes: int
     report: dict[str, Any] = field(default_factory=dict)  # what the method has to tell
+    seen: float | None = None  # on all nodes seen so far, whatever their task
+    before: float | None = None  # on this task's nodes before it was learned, in time streams
 
 
 Event = TaskStarted | Epoch | TaskDone

@@ -42,3 +42,45 @@ def scores(matrix: Matrix, learned_at: Sequence[int] | None = None) -> Scores:
         fm=sum(lost) / len(lost) if lost else None,
         current=sum(fresh) / len(fresh),
     )
+
+
+@dataclass(frozen=True)
+class StreamScores:
+    """How a run went along a time stream, in percent points; FWT and BWT are None when T = 1.
+
+    Attributes:
+        new: Mean accuracy on the nodes of each step once it was learned.
+        seen: Accuracy on all nodes after the last step.
+        aauc: Area under the curve of accuracy on all nodes seen, every step of equal width.
+        fwt: Forward transfer: mean accuracy on the nodes of each step but the first before it
+            was learned. The accuracy of an untrained network is not taken off.
+        bwt: Backward transfer: mean change of the accuracy on each step but the last since it was
+            learned.
+    """
+
+    new: float
+    seen: float
+    aauc: float
+    fwt: float | None
+    bwt: float | None
+
+
+def stream_scores(
+    matrix: Matrix, seen: Sequence[float], before: Sequence[float | None]
+) -> StreamScores:
+    """Summarises a run along a time stream.
+
+    Args:
+        matrix: Accuracies on the nodes of each step after each step, lower triangular.
+        seen: Accuracy on all nodes seen, after each step.
+        before: Accuracy on each step's nodes before it was learned; None for the first.
+    """
+    by_step = scores(matrix)
+    ahead = [value for value in before if value is not None]
+    return StreamScores(
+        new=by_step.current,
+        seen=seen[-1],
+        aauc=sum(seen) / len(seen),
+        fwt=sum(ahead) / len(ahead) if ahead else None,
+        bwt=None if by_step.fm is None else -by_step.fm,
+    )

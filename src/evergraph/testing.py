@@ -28,7 +28,7 @@ class Poison(StrEnum):
     """What is changed beneath a stream while a method learns from it."""
 
     FUTURE_FEATURES = "future_features"  #: Features of nodes of later tasks.
-    FUTURE_EDGES = "future_edges"  #: All edges that touch nodes of later tasks.
+    FUTURE_EDGES = "future_edges"  #: All edges that come in later tasks.
     HELD_OUT_LABELS = "held_out_labels"  #: Validation and test labels, all labels of later tasks.
     OLD_LABELS = "old_labels"  #: Training labels of earlier tasks, outside the buffer.
 
@@ -148,11 +148,13 @@ def _spoil_features(stream: TaskStream, last: int, generator: torch.Generator) -
 def _spoil_edges(stream: TaskStream, last: int, generator: torch.Generator) -> None:
     """Redraws both ends of every edge that comes after task ``last``.
 
-    Each still arrives with its task, so that prefixes mean what they meant.
+    Each still arrives with its task, so that prefixes mean what they meant; in a time stream
+    both its ends may have been there before.
     """
     for before, now in zip(stream.tasks[last:], stream.tasks[last + 1 :], strict=False):
         count = now.num_edges - before.num_edges
-        second = torch.randint(before.num_nodes, now.num_nodes, (count,), generator=generator)
+        least = 1 if stream.protocol.stream == "time" else before.num_nodes
+        second = torch.randint(least, now.num_nodes, (count,), generator=generator)
         first = (torch.rand(count, generator=generator, dtype=torch.float64) * second).long()
         order = torch.argsort(second * now.num_nodes + first)
         stream.edges[:, before.num_edges : now.num_edges] = torch.stack([first, second])[:, order]
@@ -169,11 +171,12 @@ def _held_out(stream: TaskStream, last: int, needs: frozenset[str]) -> Tensor:
 
 def _spoil_labels(stream: TaskStream, nodes: Tensor, generator: torch.Generator) -> None:
     """Gives each node another class among those seen at its own task, so that code still runs."""
-    seen = torch.tensor([task.classes[-1] + 1 for task in stream.tasks for _ in task.classes])
-    labels = stream.labels[nodes]
-    others = (seen[labels] - 1).clamp(min=1)  # a first task of one class has no other to give
+    ends = torch.tensor([task.num_nodes for task in stream.tasks])
+    known = torch.tensor([task.num_classes for task in stream.tasks])
+    seen = known[torch.searchsorted(ends, nodes, right=True)]
+    others = (seen - 1).clamp(min=1)  # a first task of one class has no other to give
     shift = 1 + (torch.rand(nodes.shape, generator=generator, dtype=torch.float64) * others).long()
-    stream.labels[nodes] = (labels + shift) % seen[labels]
+    stream.labels[nodes] = (stream.labels[nodes] + shift) % seen
 
 
 def _digest(value: Any) -> str:

@@ -15,7 +15,7 @@ from evergraph.methods import NEEDS, Descent, Method, TaskContext, TrainConfig
 from evergraph.nn import ENCODERS, ModelConfig, NodeClassifier
 from evergraph.nn.device import Plan, denormals_flushed, make_plan, total_memory, training_bytes
 from evergraph.nn.model import restore_model
-from evergraph.stream import Features, GraphView, TaskStream
+from evergraph.stream import Features, GraphView, LabelledNodes, TaskStream
 
 
 @dataclass
@@ -54,11 +54,19 @@ def train(
             yield started(view, stream.num_tasks, plan)
             final = task == stream.num_tasks - 1
             ctx = make_context(learner, view, model_config, training, plan, seed=seed, final=final)
+            before = None
+            if stream.protocol.stream == "time" and task:
+                blank = view.unlabelled(stream.tasks[task - 1].num_classes)
+                ahead = make_context(learner, blank, model_config, training, plan, seed=seed)
+                with ctx.stage("evaluate"):
+                    judged = stream.evaluation(task)
+                    before = _percent(hits(learner.method.predict_logits(ahead), judged))
             yield from learn_task(learner, ctx)
             with ctx.stage("evaluate"):
-                rows = evaluate(learner.method.predict_logits(ctx), stream, task)
-            kept = learner.method.memory_bytes()
-            yield TaskDone(task, *rows, dict(ctx.seconds), kept, ctx.report)
+                found = evaluate(learner.method.predict_logits(ctx), stream, task)
+            row, within, by_class, seen = found
+            kept, seconds = learner.method.memory_bytes(), dict(ctx.seconds)
+            yield TaskDone(task, row, within, by_class, seconds, kept, ctx.report, seen, before)
 
 
 def learn_task(learner: Learner, ctx: TaskContext) -> Iterator[Epoch]:
@@ -173,23 +181,32 @@ def plan_for(
 
 def evaluate(
     logits: Tensor, stream: TaskStream, task: int
-) -> tuple[list[float], list[float], list[float]]:
+) -> tuple[list[float], list[float], list[float], float]:
     """Measures accuracy on every task seen, in percent.
 
-    Returns the row of the accuracy matrix, the same with the task known (argmax within its
-    classes), and the accuracy per class seen. A task without nodes to judge counts as 0.
+    Returns the row of the accuracy matrix, the same with the task known (argmax among the classes
+    of its training nodes), the accuracy per class seen and that on all nodes seen. A task or class
+    without nodes to judge counts as 0.
     """
-    row, row_task_incremental, class_row = [], [], []
+    row, row_task_incremental, labels, right = [], [], [], []
     for seen in range(task + 1):
         judged = stream.evaluation(seen)
-        classes = stream.tasks[seen].classes
+        labels.append(judged.labels)
+        right.append(hits(logits, judged))
+        row.append(_percent(right[-1]))
+        classes = torch.unique(stream.labels[stream.tasks[seen].train_nodes])
         shown = logits[judged.nodes.to(logits.device)].cpu()
-        right = shown.argmax(dim=1) == judged.labels
-        within = shown[:, classes[0] : classes[-1] + 1].argmax(dim=1) + classes[0]
-        row.append(_percent(right))
+        within = classes[shown[:, classes].argmax(dim=1)]
         row_task_incremental.append(_percent(within == judged.labels))
-        class_row += [_percent(right[judged.labels == label]) for label in classes]
-    return row, row_task_incremental, class_row
+    label_of, is_right = torch.cat(labels), torch.cat(right)
+    known = range(stream.tasks[task].num_classes)
+    class_row = [_percent(is_right[label_of == label]) for label in known]
+    return row, row_task_incremental, class_row, _percent(is_right)
+
+
+def hits(logits: Tensor, judged: LabelledNodes) -> Tensor:
+    """Tells which nodes are given their class, ``[m]``; a class without a column never is."""
+    return logits[judged.nodes.to(logits.device)].argmax(dim=1).cpu() == judged.labels
 
 
 def check_needs(method: Method[Any]) -> frozenset[str]:

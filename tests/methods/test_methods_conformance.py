@@ -14,7 +14,8 @@ from evergraph.events import TaskDone
 from evergraph.lab.folder import load_checkpoint, save_checkpoint
 from evergraph.methods import METHODS, NEEDS, Method, TrainConfig, make_method, method_class
 from evergraph.nn import ModelConfig
-from evergraph.stream import Protocol, TaskStream
+from evergraph.stream import Graph, Protocol, TaskStream
+from evergraph.stream.datasets import SyntheticConfig, generate
 from evergraph.train import Learner, train
 
 MODEL = ModelConfig(channels=4, heads=2)
@@ -264,3 +265,39 @@ def test_method_state_is_tensors_and_plain_values(make_graph, name):
 def test_method_survives_a_graph_without_edges(make_graph, name):
     stream = stream_of(make_graph, average_degree=0.0)
     assert all(shown.isfinite().all() for shown in logits(name, stream))
+
+
+DATED = SyntheticConfig(nodes=120, classes=5, steps=4, feature_dim=8, mean_degree=4)
+
+
+@pytest.mark.parametrize("batch_size", ["full", 8])
+def test_method_learns_a_stream_in_time(name, batch_size, tmp_path):
+    stream = TaskStream(generate(DATED), PROTOCOL.model_copy(update={"stream": "time"}))
+    assert [len(task.classes) for task in stream.tasks] == [2, 1, 1, 1]
+    training = TRAINING.model_copy(update={"batch_size": batch_size, "fanout": 2})
+    learner, shown, done = Learner(small(name)), [], []
+    for event in tasks(learner, stream, training=training):
+        task = stream.tasks[event.task]
+        shown.append(learner.method.predict_logits(learner.context).clone())
+        done.append(event)
+        assert shown[-1].shape == (task.num_nodes, task.num_classes)
+        assert shown[-1].isfinite().all()
+        assert (event.before is None) == (event.task == 0)
+        if learner.method.buffer is not None:
+            check_buffer(learner.method.buffer, stream, min(event.task, stream.num_tasks - 2))
+        if event.task == 1:
+            save_checkpoint(tmp_path / "checkpoint", learner, [])
+    second = Learner(small(name))
+    load_checkpoint(tmp_path / "checkpoint", second, MODEL, "cpu")
+    for event in tasks(second, stream, training=training):
+        assert torch.equal(second.method.predict_logits(second.context), shown[event.task])
+        assert (event.row, event.before) == (done[event.task].row, done[event.task].before)
+
+
+def test_method_learns_a_stream_in_time_without_new_classes(name):
+    plain = generate(DATED.model_copy(update={"classes": 2, "steps": 1}))
+    time = torch.arange(plain.num_nodes) % 3
+    graph = Graph.build("old", plain.x, plain.edges, plain.y, time=time)
+    stream = TaskStream(graph, PROTOCOL.model_copy(update={"stream": "time"}))
+    assert stream.tasks[-1].classes == ()
+    assert all(part.isfinite().all() for part in logits(name, stream))

@@ -190,6 +190,7 @@ CHANGES = {
     "validation_fraction": 0.1,
     "evaluate": "validation",
     "split_seed": 0,
+    "stream": "time",
 }
 
 

@@ -18,7 +18,7 @@ from evergraph.lab.folder import make_jobs
 from evergraph.lab.grid import grid_configs, run_grid
 from evergraph.lab.runs import execute
 from evergraph.lab.summary import collect_results, compare_pairs, summarise_grid
-from evergraph.lab.tables import Sheet, as_markdown, comparison_sheet, grid_sheet
+from evergraph.lab.tables import Sheet, as_markdown, comparison_sheet, grid_sheet, stream_sheet
 from evergraph.stream import Graph
 
 
@@ -117,7 +117,8 @@ def summarise(output: Path, reference: str) -> tuple[list[dict[str, Any]], list[
     comparisons = compare_pairs(results, reference)
     write_json(output / "summary.json", summary)
     write_json(output / "comparisons.json", comparisons)
-    sheets = [grid_sheet(summary)] + ([comparison_sheet(comparisons)] if comparisons else [])
+    more = (stream_sheet(summary), comparison_sheet(comparisons))
+    sheets = [grid_sheet(summary), *(sheet for sheet in more if sheet.rows)]
     write_atomic(output / "summary.md", as_markdown(sheets).encode())
     return summary, sheets
 

@@ -38,12 +38,16 @@ class Diagnostics:
         assert ctx is not None
         task = self.stream.tasks[ctx.view.task]
         remembered: dict[str, dict[str, Tensor]] = {}
-        if ctx.model is not None and learner.method.buffer is not None and not ctx.final:
-            h = ctx.embed(ctx.view.train_nodes).cpu()
-            labels = self.stream.labels[task.train_nodes]
-            for label in task.classes:
-                rows = labels == label
-                remembered[str(label)] = {"nodes": task.train_nodes[rows], "h": h[rows]}
+        buffer = learner.method.buffer
+        if ctx.model is not None and buffer is not None and not ctx.final:
+            labels = torch.unique(self.stream.labels[task.train_nodes]).tolist()
+            # Of a class that returns, nodes are chosen from the kept ones as well.
+            kept = [buffer.picks[label].cpu() for label in labels if label in buffer.picks]
+            nodes = torch.unique(torch.cat([task.train_nodes, *kept]))
+            h = ctx.embed(nodes.to(ctx.view.train_nodes.device)).cpu()
+            for label in labels:
+                rows = self.stream.labels[nodes] == label
+                remembered[str(label)] = {"nodes": nodes[rows], "h": h[rows]}
         self.restore(remembered)
         if ctx.final:
             self.result = self._describe(learner, ctx)
@@ -106,15 +110,15 @@ class Diagnostics:
         Centre and distances are those of the final model, whose predictions are judged.
         """
         result: dict[int, float | None] = {}
-        for task in self.stream.tasks:
-            judged = self.stream.evaluation(task.index)
-            for label in task.classes:
-                train = task.train_nodes[self.stream.labels[task.train_nodes] == label]
-                nodes = judged.nodes[judged.labels == label]
-                distance = (h[nodes] - h[train].mean(dim=0)).norm(dim=1)
-                right = logits[nodes].argmax(dim=1) == label
-                mean = distance[right].mean() if bool(right.any()) else None
-                result[label] = None if mean is None else _ratio(mean, distance.mean())
+        everyone = torch.cat([task.train_nodes for task in self.stream.tasks])
+        judged = torch.cat([self.stream.evaluation(t.index).nodes for t in self.stream.tasks])
+        for label in torch.unique(self.stream.labels[everyone]).tolist():
+            train = everyone[self.stream.labels[everyone] == label]
+            nodes = judged[self.stream.labels[judged] == label]
+            distance = (h[nodes] - h[train].mean(dim=0)).norm(dim=1)
+            right = logits[nodes].argmax(dim=1) == label
+            mean = distance[right].mean() if bool(right.any()) else None
+            result[label] = None if mean is None else _ratio(mean, distance.mean())
         return result
 
     def _accuracy_by_degree(self, logits: Tensor, graph: Adjacency) -> dict[str, float | None]:

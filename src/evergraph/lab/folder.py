@@ -279,7 +279,7 @@ def check_restored(
         fits = learner.next_task == len(records) < stream.num_tasks
         for index, record in enumerate(records):
             counts = (len(record.row), len(record.row_task_incremental), len(record.class_row))
-            classes = stream.tasks[index].classes[-1] + 1
+            classes = stream.tasks[index].num_classes
             fits &= record.task == index and counts == (index + 1, index + 1, classes)
             for label, part in record.embeddings.items():
                 fits &= label < classes and part["nodes"].shape == part["h"].shape[:1]

@@ -30,7 +30,7 @@ from evergraph.lab.folder import (
     save_checkpoint,
 )
 from evergraph.methods import Method
-from evergraph.metrics import scores
+from evergraph.metrics import scores, stream_scores
 from evergraph.nn.device import pick_device
 from evergraph.stream import Graph, TaskStream
 from evergraph.stream.datasets import load_graph
@@ -138,9 +138,20 @@ def summarise(
         "by_class": {"accuracy_matrix": classes, **scores(classes, learned_at).__dict__},
         "seconds": {**seconds, "total": sum(seconds.values())},
         "memory_bytes": max(record["memory_bytes"] for record in done),
+        **along_the_stream(stream, done),
         "reports": [record["report"] for record in done],
         "diagnostics": diagnostics,
     }
+
+
+def along_the_stream(stream: TaskStream, done: list[dict[str, Any]]) -> dict[str, Any]:
+    """Returns what is told of a time stream alone, under one key."""
+    if stream.protocol.stream != "time":
+        return {}
+    seen, before = ([record[key] for record in done] for key in ("seen", "before"))
+    found = stream_scores([record["row"] for record in done], seen, before)
+    rows = {"steps": list(stream.step_names), "seen_by_step": seen, "before": before}
+    return {"stream": rows | found.__dict__}
 
 
 def identify(config: RunConfig) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from evergraph.errors import InputError
 from evergraph.files import read_json
 from evergraph.lab.folder import finished_runs
-from evergraph.lab.tables import PAPER_SEEDS, Claim
+from evergraph.lab.tables import PAPER_SEEDS, STREAM_METRICS, Claim
 
 CONFIDENCE = 0.95
 
@@ -51,6 +51,11 @@ def summarise_grid(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
                 "memory_bytes": max(run["memory_bytes"] for run in runs),
             }
         )
+        if all("stream" in run for run in runs):
+            streams = [run["stream"] for run in runs]
+            summary[-1]["stream"] = {
+                key: mean_std([stream[key] for stream in streams]) for key in STREAM_METRICS
+            }
     return summary
 
 

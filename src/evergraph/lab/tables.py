@@ -17,6 +17,8 @@ from evergraph.config import load_mapping, usual_protocol
 #: Runs behind each number that the paper prints.
 PAPER_SEEDS = 10
 METRICS = {"pm": "PM ↑", "fm": "FM ↓", "current": "Current ↑"}
+#: What is told of time streams as well; ``new`` is Current, and BWT is −FM.
+STREAM_METRICS = {"seen": "all seen ↑", "aauc": "AAUC ↑", "fwt": "FWT ↑", "bwt": "BWT ↑"}
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ def accuracy_matrix(results: dict[str, Any]) -> Sheet:
     """Shows ``A[i][j]``: accuracy on task j after task i, in percent."""
     names = results["class_names"]
     tasks = [" + ".join(names[label] for label in classes) for classes in results["tasks"]]
+    tasks = results.get("stream", {}).get("steps", tasks)
     matrix = results["accuracy_matrix"]
     rows = [
         [f"{i + 1}: {tasks[i]}", *(f"{value:.2f}" for value in row), *[""] * (len(matrix) - i - 1)]
@@ -75,6 +78,10 @@ def run_scores(results: dict[str, Any]) -> Sheet:
         [title, number(results[key]), claim_text(claimed.get(key))]
         for key, title in METRICS.items()
     ]
+    if "stream" in results:
+        rows += [
+            [title, number(results["stream"][key]), "–"] for key, title in STREAM_METRICS.items()
+        ]
     title = f"{results['label']} on {results['dataset']}, seed {results['seed']}"
     return Sheet(title, ["", "this run", "paper (10 seeds)"], rows)
 
@@ -106,6 +113,19 @@ def grid_sheet(summary: Sequence[dict[str, Any]]) -> Sheet:
     ]
     where = sorted({entry["evaluated_on"] for entry in summary})
     return Sheet(f"Mean ± std over seeds, {' and '.join(where)} nodes, %", columns, rows)
+
+
+def stream_sheet(summary: Sequence[dict[str, Any]]) -> Sheet:
+    """Shows mean ± std over seeds of what is told of time streams alone."""
+    rows = [
+        [
+            f"{entry['dataset']} · {entry['label']}",
+            *(spread(entry["stream"][key]) for key in STREAM_METRICS),
+        ]
+        for entry in summary
+        if "stream" in entry
+    ]
+    return Sheet("Along the time stream, %", ["dataset · method", *STREAM_METRICS.values()], rows)
 
 
 def comparison_sheet(comparisons: Sequence[dict[str, Any]]) -> Sheet:

@@ -13,6 +13,7 @@ from evergraph.methods.context import TaskContext, TrainConfig
 from evergraph.methods.continual_gnn import ContinualGNN
 from evergraph.methods.dslr import DSLR
 from evergraph.methods.ewc import EWC
+from evergraph.methods.frozen import Frozen
 from evergraph.methods.gem import GEM
 from evergraph.methods.homophily_probe import HomophilyProbe
 from evergraph.methods.lwf import LwF
@@ -24,6 +25,7 @@ from evergraph.validation import parse
 
 METHODS: dict[str, type[Method[Any]]] = {
     "finetune": Finetune,
+    "frozen": Frozen,
     "joint": Joint,
     "replay": Replay,
     "er-gnn": ERGNN,

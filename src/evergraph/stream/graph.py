@@ -19,10 +19,11 @@ from evergraph.stream.adjacency import Pattern, pointer, pointer_of, runs
 
 @dataclass(frozen=True)
 class Graph:
-    """A whole graph: features, undirected edges, one label per node.
+    """A whole graph: features, undirected edges, one label per node, and maybe when each came.
 
     Build it with :meth:`build`, which cleans the edges (symmetrised, no self-loops, no
-    duplicates) and refuses what cannot be right.
+    duplicates) and refuses what cannot be right. Time is counted in steps from 0; an edge is
+    never there before both its ends, and may come later than they do.
     """
 
     name: str
@@ -30,6 +31,10 @@ class Graph:
     edges: Tensor  # [2, E] int64, each undirected edge once, edges[0] < edges[1]
     y: Tensor  # [n] int64
     class_names: tuple[str, ...]
+    time: Tensor | None = None  # [n] int64, the step in which each node comes
+    edge_time: Tensor | None = None  # [E] int64, the step from which on each edge is there
+    times: tuple[str, ...] = ()  # names of the steps
+    node_names: tuple[str, ...] = ()  # what the file calls its nodes, if it says
 
     @classmethod
     def build(
@@ -39,8 +44,16 @@ class Graph:
         edges: Tensor,
         y: Tensor,
         class_names: tuple[str, ...] | None = None,
+        *,
+        time: Tensor | None = None,
+        edge_time: Tensor | None = None,
+        times: tuple[str, ...] = (),
+        node_names: tuple[str, ...] = (),
     ) -> Graph:
-        """Cleans and validates; raises :class:`InputError` naming what is wrong."""
+        """Cleans and validates; raises :class:`InputError` naming what is wrong.
+
+        ``edge_time`` counts stored edges; without it an edge comes with its later end.
+        """
         n, y = x.shape[0], y.flatten()  # OGB stores a column
         if y.numel() != n:
             raise InputError(
@@ -63,7 +76,29 @@ class Graph:
                 f"Expected 'class_names' to name every label up to {highest} "
                 f"(got {len(names)} names); add the missing ones."
             )
-        return cls(name, x, clean_edges(edges, n, name), y, names)
+        if node_names and len(node_names) != n:
+            raise InputError(
+                f"Expected 'names' with one name per node, {n} (got {len(node_names)}); fix the "
+                f"names of '{name}'."
+            )
+        clean = clean_edges(edges, n, name)
+        if time is None:
+            if edge_time is not None:
+                raise InputError(
+                    f"Expected 'time' beside 'edge_time' of '{name}' (got none); say when each "
+                    "node comes, or leave 'edge_time' out."
+                )
+            return cls(name, x, clean, y, names, node_names=node_names)
+        time = _checked_time(time, n, "time", "node", name)
+        steps = times or tuple(str(step) for step in range(int(time.max()) + 1))
+        dated = _edge_time(edges, edge_time, time, clean, name)
+        latest = int(torch.cat([time, dated]).max())
+        if latest >= len(steps):
+            raise InputError(
+                f"Expected 'times' to name every step up to {latest} (got {len(steps)} names); add "
+                f"the missing ones of '{name}'."
+            )
+        return cls(name, x, clean, y, names, time, dated, steps, node_names)
 
     @property
     def num_nodes(self) -> int:
@@ -87,7 +122,8 @@ class Graph:
         digest.update(str(tuple(self.x.shape)).encode())
         x = self.x
         rows = [x.values, x.indices, x.indptr] if isinstance(x, SparseRows) else [x]
-        for part in (self.edges, self.y, *rows):
+        dated = [part for part in (self.time, self.edge_time) if part is not None]
+        for part in (self.edges, self.y, *rows, *dated):
             digest.update(str(tuple(part.shape)).encode())
             digest.update(part.contiguous().numpy().tobytes())
         return digest.hexdigest()[:16]
@@ -111,6 +147,44 @@ def _checked_features(x: Features, name: str) -> Features:
                 f"fix the features of '{name}'."
             )
     return x
+
+
+def _checked_time(time: Tensor, count: int, key: str, of: str, name: str) -> Tensor:
+    """Returns steps as int64, if there is one for each node or edge and none is negative."""
+    time = time.flatten().to(torch.int64)
+    if time.numel() != count:
+        raise InputError(
+            f"Expected '{key}' with one step per {of}, {count} (got {time.numel()}); fix the "
+            f"times of '{name}'."
+        )
+    if count and int(time.min()) < 0:
+        raise InputError(
+            f"Expected '{key}' of at least 0 (got {int(time.min())}); count the steps of '{name}' "
+            "from 0."
+        )
+    return time
+
+
+def _edge_time(
+    stored: Tensor, edge_time: Tensor | None, time: Tensor, clean: Tensor, name: str
+) -> Tensor:
+    """Finds the step in which each clean edge is first there, ``[E]``."""
+    ends = time[clean].max(dim=0).values
+    if edge_time is None:
+        return ends
+    edge_time = _checked_time(edge_time, stored.shape[1], "edge_time", "stored edge", name)
+    early = int((edge_time < time[stored.long()].max(dim=0).values).sum())
+    if early:
+        raise InputError(
+            f"Expected every edge of '{name}' to come no earlier than both its ends (got {early} "
+            "that do); correct 'edge_time'."
+        )
+    n = time.numel()
+    first, second = stored.min(dim=0).values.long(), stored.max(dim=0).values.long()
+    proper = first != second
+    place = torch.searchsorted(clean[0] * n + clean[1], (first * n + second)[proper])
+    latest = torch.full_like(ends, torch.iinfo(torch.int64).max)
+    return latest.scatter_reduce(0, place, edge_time[proper], "amin")
 
 
 def clean_edges(edges: Tensor, num_nodes: int, name: str = "graph") -> Tensor:

@@ -19,12 +19,13 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class Protocol(Config):
-    """Which classes come when, how nodes are split, and what accuracy is measured on.
+    """What comes when, how nodes are split, and what accuracy is measured on.
 
     Attributes:
         name: ``dslr`` for the paper's presets, ``default`` otherwise.
-        classes_per_task: ``c``; a last smaller task takes the remainder.
-        order: Class order: ``label``, ``alphabetical`` or ``random:SEED``.
+        classes_per_task: ``c``, in class streams; a last smaller task takes the remainder.
+        order: Class order: ``label``, ``alphabetical`` or ``random:SEED``; in time streams, of
+            the classes that come in one step.
         min_class_size: Classes must have more nodes than this to be kept.
         max_classes: Keep at most this many classes, the largest.
         test_share: Share of test nodes, one for all or one per kept class in label order.
@@ -34,6 +35,9 @@ class Protocol(Config):
         validation_fraction: Part of each class's training nodes held out, at least one.
         evaluate: Nodes that the accuracy matrix is measured on.
         split_seed: Fixes the split; None draws it from the run's seed.
+        stream: ``class`` makes tasks of classes. ``time`` makes them of the graph's time steps:
+            nodes and edges come when they came, of old classes or new, and nodes are split
+            within each class and step, of which at least one is learned.
     """
 
     name: str = "default"
@@ -47,6 +51,7 @@ class Protocol(Config):
     validation_fraction: float = Field(default=0.0, ge=0, le=0.5)
     evaluate: Literal["test", "validation"] = "test"
     split_seed: int | None = Field(default=None, ge=0)
+    stream: Literal["class", "time"] = "class"
 
     @model_validator(mode="after")
     def _check(self) -> Protocol:
@@ -60,12 +65,23 @@ class Protocol(Config):
                 "Expected 'validation_fraction' above 0 to evaluate on validation nodes "
                 "(got 0); set it to 0.1."
             )
+        if self.stream == "time" and self.pooled:
+            raise InputError(
+                "Expected 'pooled' false in a time stream, whose nodes are split class by class "
+                "(got true); change one of them."
+            )
         return self
 
     @property
     def hash(self) -> str:
         """Identifies the protocol: equal hashes mean comparable numbers."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+        content = self.model_dump_json(exclude=self.unhashed)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    @property
+    def unhashed(self) -> set[str]:
+        """Fields that 0.1.0 had not, where they do what it did: its runs keep their hashes."""
+        return {"stream"} if self.stream == "class" else set()
 
 
 AMAZON_SHARES = (0.3, 0.75, 0.65, 0.3, 0.9, 0.3, 0.4, 0.75)
@@ -133,8 +149,12 @@ def split_nodes(
     kept: list[int],
     protocol: Protocol,
     generator: torch.Generator,
+    *,
+    steps: Tensor | None = None,
 ) -> Split:
     """Draws test nodes by share, then validation nodes per class from the rest.
+
+    In a time stream each class is split step by step, and keeps a training node in each.
 
     Args:
         labels: Class of each node in order of arrival, ``[n]``.
@@ -143,26 +163,36 @@ def split_nodes(
         kept: Original label of each class in order of arrival.
         protocol: Shares and validation fraction.
         generator: Source of the draw.
+        steps: Time step of each node, only in a time stream, ``[n]``.
     """
+    least = 0 if steps is None else 1
     # Draw in the order of original ids, so that another class order keeps the same split.
     by_id = torch.argsort(original_ids)
     shuffled = by_id[torch.randperm(by_id.numel(), generator=generator)]
     test, rest = [], []
     for pool, share in _pools(kept, protocol):
         members = shuffled[torch.isin(labels[shuffled], torch.tensor(pool))]
-        cut = round(share * members.numel())
-        test.append(members[:cut])
-        rest.append(members[cut:])
+        for group in _by_step(members, steps):
+            cut = min(round(share * group.numel()), group.numel() - least)
+            test.append(group[:cut])
+            rest.append(group[cut:])
     train = torch.cat(rest)
     validation = [torch.empty(0, dtype=torch.int64)]
     if protocol.validation_fraction:
         for label in range(len(kept)):
-            members = train[labels[train] == label]
-            count = max(1, round(protocol.validation_fraction * members.numel()))
-            validation.append(members[: min(count, members.numel())])
+            for group in _by_step(train[labels[train] == label], steps):
+                count = max(1, round(protocol.validation_fraction * group.numel()))
+                validation.append(group[: min(count, group.numel() - least)])
     held_out = torch.cat(validation)
     train = train[~torch.isin(train, held_out)]
     return Split(*(torch.sort(part).values for part in (train, held_out, torch.cat(test))))
+
+
+def _by_step(nodes: Tensor, steps: Tensor | None) -> list[Tensor]:
+    """Parts nodes by their time step, if there are any, in the order that they have."""
+    if steps is None:
+        return [nodes]
+    return [nodes[steps[nodes] == step] for step in torch.unique(steps[nodes]).tolist()]
 
 
 def _pools(kept: list[int], protocol: Protocol) -> list[tuple[list[int], float]]:

@@ -74,6 +74,18 @@ class GraphView:
         """Validation nodes of this task, only for a method that was granted them."""
         return self._grant("validation")
 
+    def unlabelled(self, num_classes: int) -> GraphView:
+        """Returns the same graph without a label, when only so many classes are known."""
+        none = self.train_nodes[:0]
+        return replace(
+            self,
+            train_nodes=none,
+            train_labels=none,
+            num_classes=num_classes,
+            new_classes=(),
+            grants={},
+        )
+
     def _grant(self, need: str) -> LabelledNodes:
         if need not in self.grants:
             raise AttributeError(f"'{need}' was not granted: the method does not declare it")
@@ -93,10 +105,11 @@ class GraphView:
 
 @dataclass(frozen=True)
 class Task:
-    """One step of the stream: its classes and the split of its nodes."""
+    """One step of the stream: the classes first seen in it and the split of its nodes."""
 
     index: int
-    classes: tuple[int, ...]
+    classes: tuple[int, ...]  # those that are new; none where all are known
+    num_classes: int  # classes seen once this task has come
     num_nodes: int  # nodes seen once this task has come
     num_edges: int  # undirected edges seen once this task has come
     train_nodes: Tensor
@@ -107,13 +120,13 @@ class Task:
 class TaskStream:
     """Turns a graph into tasks under a protocol.
 
-    Nodes are ordered by (task, original id) and edges by the arrival of their later end,
-    so that all that is seen at task ``t`` is a prefix of every array. Classes are numbered
-    in order of arrival.
+    Nodes are ordered by (task, original id) and edges by the task in which they come, so that
+    all that is seen at task ``t`` is a prefix of every array. Classes are numbered in order of
+    arrival. A task is a few classes, or a time step of a graph that has some.
 
     Args:
         graph: The whole graph.
-        protocol: Classes, order and split.
+        protocol: Stream, classes, order and split.
         seed: Draws the split unless the protocol fixes ``split_seed``.
     """
 
@@ -121,21 +134,27 @@ class TaskStream:
         self.graph_name = graph.name
         self.fingerprint = graph.fingerprint
         self.protocol = protocol
+        in_time = protocol.stream == "time"
         kept = choose_classes(graph, protocol)  # original labels, in order of arrival
+        if in_time:
+            kept = _by_first_step(graph, kept)
         self.class_names = tuple(graph.class_names[label] for label in kept)
+        self.step_names = graph.times if in_time else ()
         arrival = torch.full((len(graph.class_names),), -1)
         arrival[torch.tensor(kept)] = torch.arange(len(kept))
         labels = arrival[graph.y]
         per_task = protocol.classes_per_task
+        num_tasks = len(self.step_names) or -(-len(kept) // per_task)
+        come = graph.time if in_time and graph.time is not None else labels // per_task
         # A stable sort by task keeps the original ids ascending inside a task.
-        task_of = torch.where(labels >= 0, labels // per_task, len(kept))
+        task_of = torch.where(labels >= 0, come, num_tasks)
         order = torch.argsort(task_of, stable=True)[: int((labels >= 0).sum())]
         self.original_ids = order
         self.labels = labels[order]
         features = leanest(graph.x[order])
         self.features = normalise_rows(features) if protocol.features == "row-sum" else features
-        self.edges = _order_edges(graph, order)
-        self.tasks = self._make_tasks(kept, order, seed)
+        self.edges, edge_task = _order_edges(graph, order, task_of[order], in_time)
+        self.tasks = self._make_tasks(kept, task_of[order], edge_task, num_tasks, seed)
 
     @property
     def num_tasks(self) -> int:
@@ -170,7 +189,7 @@ class TaskStream:
             adjacency=Adjacency.from_edges(both, task.num_nodes),
             train_nodes=task.train_nodes,
             train_labels=self.labels[task.train_nodes],
-            num_classes=task.classes[-1] + 1,
+            num_classes=task.num_classes,
             new_classes=task.classes,
             num_old=self.tasks[index - 1].num_nodes if index else 0,
             grants=grants,
@@ -187,49 +206,74 @@ class TaskStream:
     def _labelled(self, nodes: Tensor) -> LabelledNodes:
         return LabelledNodes(nodes, self.labels[nodes])
 
-    def _make_tasks(self, kept: list[int], order: Tensor, seed: int) -> tuple[Task, ...]:
-        num_classes, per_task = len(kept), self.protocol.classes_per_task
-        fixed = self.protocol.split_seed
+    def _make_tasks(
+        self, kept: list[int], task_of: Tensor, edge_task: Tensor, num_tasks: int, seed: int
+    ) -> tuple[Task, ...]:
+        in_time, fixed = self.protocol.stream == "time", self.protocol.split_seed
         generator = make_generator(seed if fixed is None else fixed, "split")
-        split = split_nodes(self.labels, order, kept, self.protocol, generator)
+        split = split_nodes(
+            self.labels,
+            self.original_ids,
+            kept,
+            self.protocol,
+            generator,
+            steps=task_of if in_time else None,
+        )
         for label, name in enumerate(self.class_names):
             count = int((self.labels[split.train] == label).sum())
-            if count < 2:
+            if count < 2 and not in_time:
                 raise InputError(
                     f"Expected class '{name}' of '{self.graph_name}' to have at least 2 training "
                     f"nodes (got {count}); add nodes, drop the class with min_class_size, or "
                     "lower test_share."
                 )
-        task_of = self.labels // per_task
-        later_end = self.edges.max(dim=0).values
-        tasks = []
-        for index, first in enumerate(range(0, num_classes, per_task)):
-            num_nodes = int((task_of <= index).sum())
+        classes_of = [torch.unique(self.labels[task_of == index]) for index in range(num_tasks)]
+        tasks, seen = [], 0
+        for index, classes in enumerate(classes_of):
             parts = [part[task_of[part] == index] for part in split]
             if not parts[1 if self.protocol.evaluate == "validation" else 2].numel():
+                remedy = "leave that time step out" if in_time else "raise classes_per_task"
                 raise InputError(
                     f"Expected task {index} of '{self.graph_name}' to have a "
-                    f"{self.protocol.evaluate} node (got 0); raise test_share or "
-                    "classes_per_task."
+                    f"{self.protocol.evaluate} node (got 0); raise test_share or {remedy}."
                 )
-            tasks.append(
-                Task(
-                    index,
-                    tuple(range(first, min(first + per_task, num_classes))),
-                    num_nodes,
-                    int((later_end < num_nodes).sum()),
-                    *parts,
-                )
-            )
+            known = max(seen, int(classes[-1]) + 1)
+            num_nodes, num_edges = int((task_of <= index).sum()), int((edge_task <= index).sum())
+            new = tuple(range(seen, known))
+            tasks.append(Task(index, new, known, num_nodes, num_edges, *parts))
+            seen = known
         return tuple(tasks)
 
 
-def _order_edges(graph: Graph, order: Tensor) -> Tensor:
-    """Renames edge ends to stream order and sorts by arrival of the later end."""
+def _by_first_step(graph: Graph, kept: list[int]) -> list[int]:
+    """Orders classes by the time step of their first node."""
+    if graph.time is None:
+        raise InputError(
+            f"Expected 'time' in '{graph.name}' for a time stream (got none); store the step in "
+            "which each node comes, or choose --stream class."
+        )
+    first = torch.full((len(graph.class_names),), len(graph.times))
+    first = first.scatter_reduce(0, graph.y, graph.time, "amin")
+    return sorted(kept, key=lambda label: int(first[label]))
+
+
+def _order_edges(
+    graph: Graph, order: Tensor, task_of: Tensor, in_time: bool
+) -> tuple[Tensor, Tensor]:
+    """Renames edge ends to stream order and sorts by the task in which edges come.
+
+    That is the task of the later end, or the edge's own time step. Returns the edges ``[2, E]``,
+    those of a task by their later end, and the task of each, ``[E]``.
+    """
     position = torch.full((graph.num_nodes,), -1)
     position[order] = torch.arange(order.numel())
     ends = position[graph.edges]
-    ends = ends[:, (ends >= 0).all(dim=0)]
+    there = (ends >= 0).all(dim=0)
+    ends = ends[:, there]
     first, second = ends.min(dim=0).values, ends.max(dim=0).values
     by_arrival = torch.argsort(second * order.numel() + first)
-    return torch.stack([first[by_arrival], second[by_arrival]])
+    edges = torch.stack([first[by_arrival], second[by_arrival]])
+    if not in_time or graph.edge_time is None:
+        return edges, task_of[edges[1]]
+    edge_task, by_task = torch.sort(graph.edge_time[there][by_arrival], stable=True)
+    return edges[:, by_task], edge_task

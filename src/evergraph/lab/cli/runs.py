@@ -41,6 +41,9 @@ class SettingOptions:
         Path | None, typer.Option(help="A YAML file of settings, or a run's config.yaml.")
     ] = None
     selector: Annotated[str | None, typer.Option(help="Which nodes are replayed.")] = None
+    stream: Annotated[
+        str | None, typer.Option(help="What a task is: class (a few classes) or time (a step).")
+    ] = None
     classes_per_task: Annotated[int | None, typer.Option(help="Classes per task.")] = None
     split_seed: Annotated[int | None, typer.Option(help="Fix the split whatever the seed.")] = None
     order: Annotated[

@@ -50,6 +50,7 @@ def _dataset(name: str, groups: Sequence[Group]) -> dict[str, Any]:
         "name": name,
         "class_names": results["class_names"],
         "tasks": results["tasks"],
+        "steps": results.get("stream", {}).get("steps"),  # names of tasks in time
         "evaluated_on": results["evaluated_on"],
         "groups": [_group(group) for group in groups],
         "sizes": buffer_series(groups),

@@ -2,6 +2,7 @@
 
 const short = (words, most = 14) => (words.length > most ? words.slice(0, most - 1) + "…" : words);
 const taskName = (dataset, task) =>
+  dataset.steps?.[task] ??
   dataset.tasks[task].map((label) => dataset.class_names[label]).join(" + ");
 
 function heatCell(found, where, wide) {

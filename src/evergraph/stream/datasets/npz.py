@@ -2,7 +2,10 @@
 
 The plain format holds ``edge_index [2, E]``, ``y [n]``, maybe ``class_names``, and the features
 as a dense ``x [n, d]`` or as the arrays of a CSR matrix: ``x_data``, ``x_indices``, ``x_indptr``
-and ``x_shape``. Other formats (:mod:`~evergraph.stream.datasets.raw`) are checked the same way.
+and ``x_shape``. A graph that grew adds ``time [n]``, the step in which each node came, maybe
+``edge_time [E]``, the step from which on each edge is there, and ``times``, what the steps are
+called. ``names [n]`` are what the nodes are called. Other formats
+(:mod:`~evergraph.stream.datasets.raw`) are checked the same way.
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ _DAMAGE = (
     RuntimeError,
 )
 _SPARSE = ("x_data", "x_indices", "x_indptr", "x_shape")
+_OPTIONAL = ("class_names", "time", "edge_time", "times", "names")
 _KINDS = {"iu": "integers", "fiub": "numbers", "USiu": "text"}
 
 
@@ -53,7 +57,7 @@ def read_plain(path: Path, name: str | None = None) -> Graph:
     Raises:
         InputError: In one sentence that names the file, the key and the remedy.
     """
-    arrays = read_arrays(path, ("edge_index", "y"), (*_SPARSE, "x", "class_names"))
+    arrays = read_arrays(path, ("edge_index", "y"), (*_SPARSE, "x", *_OPTIONAL))
     features: Features
     if "x" in arrays:
         features = dense_features(path, arrays["x"])
@@ -65,10 +69,9 @@ def read_plain(path: Path, name: str | None = None) -> Graph:
                     "x_data, x_indices, x_indptr and x_shape, or a dense x."
                 )
         features = sparse_features(path, arrays, "x_")
-    names = arrays.get("class_names")
-    return build_graph(
-        path, name or path.stem, features, arrays["edge_index"], arrays["y"], names=names
-    )
+    beside = {key: arrays[key] for key in _OPTIONAL if key in arrays}
+    edges, labels = arrays["edge_index"], arrays["y"]
+    return build_graph(path, name or path.stem, features, edges, labels, **beside)
 
 
 def write_plain(graph: Graph, path: Path) -> None:
@@ -84,6 +87,12 @@ def write_plain(graph: Graph, path: Path) -> None:
     arrays["edge_index"] = _smallest(graph.edges.numpy())
     arrays["y"] = _smallest(graph.y.numpy())
     arrays["class_names"] = np.array(graph.class_names, dtype=np.str_)
+    if graph.time is not None and graph.edge_time is not None:
+        arrays["time"] = _smallest(graph.time.numpy())
+        arrays["edge_time"] = _smallest(graph.edge_time.numpy())
+        arrays["times"] = np.array(graph.times, dtype=np.str_)
+    if graph.node_names:
+        arrays["names"] = np.array(graph.node_names, dtype=np.str_)
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)
     make_folder(path.parent)
@@ -91,24 +100,43 @@ def write_plain(graph: Graph, path: Path) -> None:
 
 
 def build_graph(
-    path: Path, name: str, x: Features, edge_index: Array, y: Array, *, names: Array | None = None
+    path: Path, name: str, x: Features, edge_index: Array, y: Array, **beside: Array
 ) -> Graph:
-    """Checks edges, labels and names that came from ``path`` and builds the graph."""
+    """Checks arrays that came from ``path`` and builds the graph.
+
+    ``beside`` holds what a graph may lack: ``class_names``, ``time``, ``edge_time``, ``times`` and
+    ``names``.
+    """
     check_kind(path, "edge_index", edge_index, "iu")
     labels = _labels(path, y)
-    class_names = None
-    if names is not None:
-        check_kind(path, "class_names", names, "USiu")
-        text = np.char.decode(names, "utf-8", "replace") if names.dtype.kind == "S" else names
-        class_names = tuple(str(item) for item in text.reshape(-1))
-    elif labels.size and int(labels.max()) >= MAX_CLASSES:
+    texts = {
+        key: _texts(path, key, beside[key])
+        for key in ("class_names", "times", "names")
+        if key in beside
+    }
+    class_names = texts.get("class_names")
+    if class_names is None and labels.size and int(labels.max()) >= MAX_CLASSES:
         raise InputError(
             f"Expected 'y' of '{path}' below {MAX_CLASSES} (got {labels.max()}); number the "
             "classes from 0."
         )
     edges = torch.from_numpy(edge_index.astype(np.int64, copy=False))
+    dated = {}
+    for key in ("time", "edge_time"):
+        if key in beside:
+            check_kind(path, key, beside[key], "iu")
+            dated[key] = torch.from_numpy(beside[key].astype(np.int64))
     try:
-        return Graph.build(name, x, edges, torch.from_numpy(labels), class_names)
+        return Graph.build(
+            name,
+            x,
+            edges,
+            torch.from_numpy(labels),
+            class_names,
+            times=texts.get("times", ()),
+            node_names=texts.get("names", ()),
+            **dated,
+        )
     except InputError as error:
         raise InputError(f"In '{path}': {error}") from None
 
@@ -187,6 +215,12 @@ def check_kind(path: Path, key: str, array: Array, kinds: str) -> None:
         raise InputError(
             f"Expected '{key}' of '{path}' to hold {_KINDS[kinds]} (got {array.dtype}); convert it."
         )
+
+
+def _texts(path: Path, key: str, array: Array) -> tuple[str, ...]:
+    check_kind(path, key, array, "USiu")
+    text = np.char.decode(array, "utf-8", "replace") if array.dtype.kind == "S" else array
+    return tuple(str(item) for item in text.reshape(-1).tolist())
 
 
 def _labels(path: Path, y: Array) -> Array:

@@ -108,9 +108,9 @@ def load_arxiv(root: Path) -> Graph:
     y = read_table(label_path, np.int64, columns=1)
     x = read_table(feature_path, np.float32)
     edges = read_table(edge_path, np.int64, columns=2)
-    names = None if class_path is None else _read_class_names(class_path)
+    beside = {} if class_path is None else {"class_names": _read_class_names(class_path)}
     features = dense_features(feature_path, x)
-    return build_graph(edge_path.parent, name, features, edges.T, y[:, 0], names=names)
+    return build_graph(edge_path.parent, name, features, edges.T, y[:, 0], **beside)
 
 
 def read_table(path: Path, dtype: type[Any], columns: int | None = None) -> Array:

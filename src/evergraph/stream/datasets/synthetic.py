@@ -16,6 +16,7 @@ MAX_EDGES = 200_000_000
 MAX_FEATURE_VALUES = 1_000_000_000
 BLOCK = 1 << 22  # draws at a time: temporaries stay below a few hundred MB
 WEIGHTED_ROUNDS = 20
+LATE_SHARE = 0.2  # of edges in a graph that grows
 
 
 class SyntheticConfig(Config):
@@ -30,6 +31,8 @@ class SyntheticConfig(Config):
         feature_signal: Typical distance between two class means; the noise around them has
             unit variance in every column.
         degree_exponent: Exponent of the power law that expected degrees follow.
+        steps: Time steps over which the graph grows. Classes come evenly spread and go on growing;
+            a fifth of the edges come later than both their ends.
         seed: Same configuration and seed, same graph.
     """
 
@@ -40,6 +43,7 @@ class SyntheticConfig(Config):
     feature_dim: int = Field(default=64, ge=1, le=100_000)
     feature_signal: float = Field(default=1.0, ge=0, le=1000)
     degree_exponent: float = Field(default=2.5, gt=2, le=100)
+    steps: int = Field(default=1, ge=1, le=10_000)
     seed: int = Field(default=0, ge=0)
 
     @property
@@ -89,7 +93,26 @@ def generate(config: SyntheticConfig) -> Graph:
     np.divmod(keys, config.nodes, out=(edges[0], edges[1]))
     del keys
     features = torch.from_numpy(_features(config, labels))
-    return Graph.build("synthetic", features, torch.from_numpy(edges), torch.from_numpy(labels))
+    ends, y = torch.from_numpy(edges), torch.from_numpy(labels)
+    if config.steps == 1:
+        return Graph.build("synthetic", features, ends, y)
+    time, edge_time = map(torch.from_numpy, _times(config, labels, edges))
+    return Graph.build("synthetic", features, ends, y, time=time, edge_time=edge_time)
+
+
+def _times(config: SyntheticConfig, labels: Array, edges: Array) -> tuple[Array, Array]:
+    """Dates nodes and edges: every class has nodes in all steps from its first on."""
+    by_class = np.argsort(labels, kind="stable")
+    sizes = np.bincount(labels, minlength=config.classes)
+    rank = np.empty(config.nodes, dtype=np.int64)  # of each node in its class
+    rank[by_class] = np.arange(config.nodes) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    first = labels * config.steps // config.classes
+    time = first + rank % (config.steps - first)
+    rng = _rng(config, "time")
+    arrival = time[edges].max(axis=0)
+    delay = (rng.random(arrival.size) * (config.steps - arrival)).astype(np.int64)
+    late = rng.random(arrival.size) < LATE_SHARE
+    return time, arrival + np.where(late, delay, 0)
 
 
 def _features(config: SyntheticConfig, labels: Array) -> Array:

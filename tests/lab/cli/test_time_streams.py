@@ -1,0 +1,91 @@
+"""Time streams from the command: they run, continue, and show what they tell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from evergraph.events import TaskDone
+from evergraph.lab import runs
+from evergraph.lab.folder import RunFolder
+from evergraph.stream.datasets import SyntheticConfig, generate, write_plain
+from support import Command
+
+SMALL = ("--set", "epochs=2", "--set", "channels=4", "--set", "heads=2")
+WORDS = ("--dataset", "dated.npz", "--stream", "time", *SMALL)
+
+
+@pytest.fixture
+def dated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    graph = generate(SyntheticConfig(nodes=120, classes=4, steps=3, feature_dim=8, mean_degree=4))
+    write_plain(graph, tmp_path / "dated.npz")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_run_in_time_shows_steps_and_transfer(dated: Path, command: Command):
+    answer = command("run", *WORDS, "--output", "out")
+    assert answer.code == 0
+    results = json.loads((dated / "out" / "results.json").read_text())
+    stream = results["stream"]
+    assert stream["steps"] == ["0", "1", "2"]
+    assert stream["before"][0] is None
+    assert stream["fwt"] == pytest.approx(sum(stream["before"][1:]) / 2)
+    assert stream["bwt"] == -results["fm"]
+    assert stream["new"] == results["current"]
+    assert stream["seen"] == stream["seen_by_step"][-1]
+    assert len(results["tasks"]) == len(results["accuracy_matrix"]) == 3
+    for title, key in (("all seen", "seen"), ("AAUC", "aauc"), ("FWT", "fwt"), ("BWT", "bwt")):
+        line = next(line for line in answer.out.splitlines() if f" {title} " in line)
+        assert f"{stream[key]:.2f}" in line
+    assert "stream: time" in (dated / "out" / "config.yaml").read_text()
+    again = command("run", "--config", "out/config.yaml", "--output", "again", "--json")
+    assert json.loads(again.out)["stream"] == stream
+
+
+def test_run_in_time_continues_after_a_kill(dated: Path, command: Command):
+    command("run", *WORDS, "--method", "replay", "--output", "whole")
+    config = RunFolder(dated / "whole").config()
+
+    def stop(event):
+        if isinstance(event, TaskDone) and event.task == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        runs.execute(config, dated / "cut", on_event=stop)
+    assert command("resume", "cut").code == 0
+    whole, cut = (
+        json.loads((dated / name / "results.json").read_text()) for name in ("whole", "cut")
+    )
+    assert {k: v for k, v in cut.items() if k != "seconds"} == {
+        k: v for k, v in whole.items() if k != "seconds"
+    }
+
+
+def test_compare_in_time_adds_a_table_and_reports(dated: Path, command: Command):
+    methods = ("--method", "frozen", "--method", "finetune", "--method", "analytic")
+    answer = command("compare", *WORDS, *methods, "--seeds", 2, "--output", "grid")
+    assert answer.code == 0
+    assert "Along the time stream" in answer.out
+    summary = json.loads((dated / "grid" / "summary.json").read_text())
+    assert {entry["label"] for entry in summary} == {"frozen", "finetune", "analytic"}
+    assert all(entry["stream"]["aauc"]["std"] is not None for entry in summary)
+    assert command("report", "grid", "-o", "page.html").code == 0
+
+
+def test_time_stream_of_a_static_graph_is_one_sentence(work: Path, command: Command):
+    answer = command("run", "--dataset", "graph.npz", "--stream", "time", *SMALL)
+    assert answer.code == 2
+    assert "Expected 'time' in 'graph' for a time stream" in answer.err
+    answer = command("run", "--dataset", "graph.npz", "--stream", "blurry", *SMALL)
+    assert answer.code == 2
+    assert "Expected 'stream' to be 'class' or 'time' (got 'blurry')" in answer.err
+
+
+def test_class_stream_says_nothing_of_time(work: Path, command: Command):
+    answer = command("run", "--dataset", "graph.npz", *SMALL, "--output", "out", "--json")
+    assert "stream" not in json.loads(answer.out)
+    shown = json.loads(command("run", "--dataset", "graph.npz", "--explain", "--json").out)
+    assert shown["protocol"]["stream"] == {"value": "class", "origin": "default"}
