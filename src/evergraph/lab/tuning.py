@@ -34,10 +34,11 @@ PATIENCE = 10
 JUDGED: dict[str, Any] = {"evaluate": "validation", "validation_fraction": 0.1}
 #: Training settings that the paper leaves open, for every method alike (decision 0005).
 RECIPE: SearchSpace = {
-    "lr": (0.005, 0.01),
-    "dropout": (0.2, 0.35, 0.5),
+    "lr": (0.001, 0.005, 0.01, 0.02),
+    "dropout": (0.0, 0.2, 0.5),
+    "weight_decay": (0.0, 5e-4, 5e-3),
     "head_init": ("uniform", "default"),
-    "label_smoothing": (0.0, 0.1, 0.2),
+    "label_smoothing": (0.0, 0.1),
 }
 
 Settings = dict[str, Any]

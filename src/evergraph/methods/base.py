@@ -82,7 +82,7 @@ class Method(Generic[ConfigT]):
     summary: ClassVar[str]
     paper: ClassVar[str]
     year: ClassVar[int]
-    needs: ClassVar[frozenset[str]] = frozenset()
+    needs: frozenset[str] = frozenset()
     search: ClassVar[SearchSpace] = {}
     buffer: ReplayBuffer | None = None
 

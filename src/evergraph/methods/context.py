@@ -198,12 +198,16 @@ class TaskContext:
             part = self._fields.next(nodes) or part
         return self._run(part, self.generator("dropout"))
 
-    def _run(self, part: ReceptiveField, dropout: torch.Generator | None = None) -> Output:
+    def _run(
+        self, part: ReceptiveField, dropout: torch.Generator | None = None, plain: bool = False
+    ) -> Output:
         features, graphs, rows = part.features, part.graphs, part.rows
-        output: Output = self.network(features, graphs, rows, dropout, self.plain)
+        output: Output = self.network(features, graphs, rows, dropout, plain or self.plain)
         return output
 
-    def parts(self, nodes: Tensor) -> Iterator[tuple[Tensor, Output, ReceptiveField]]:
+    def parts(
+        self, nodes: Tensor, attention: bool = False
+    ) -> Iterator[tuple[Tensor, Output, ReceptiveField]]:
         """Runs the network on nodes without dropout, recording for gradients.
 
         Yields all at once on the whole graph, or batches on sampled neighbourhoods where training
@@ -216,7 +220,7 @@ class TaskContext:
             part = ReceptiveField(self.view.features, self.adjacency, nodes)
             if self.batch_size is not None:
                 part = self.sample(nodes[rows], self.adjacency)
-            yield rows, self._run(part), part
+            yield rows, self._run(part, plain=attention), part
 
     def sample(self, nodes: Tensor, graph: Adjacency) -> ReceptiveField:
         """Draws the part of a graph that the network needs for some nodes."""

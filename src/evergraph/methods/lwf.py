@@ -50,8 +50,8 @@ class LwF(TaskHeads[LwFConfig]):
     paper = "Li and Hoiem, Learning without Forgetting"
     year = 2016
     search: ClassVar[SearchSpace] = {
-        "lam": (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0),
-        "temperature": (1.0, 2.0, 5.0, 20.0),
+        "lam": (10.0, 30.0, 100.0, 300.0),
+        "temperature": (1.0, 2.0, 5.0),
     }
 
     def __init__(self, config: LwFConfig) -> None:

@@ -64,11 +64,16 @@ class TWP(AnchoredMethod[TWPConfig]):
     paper = "Liu et al., Overcoming Catastrophic Forgetting in Graph Neural Networks"
     year = 2021
     search: ClassVar[SearchSpace] = {
-        "lam_loss": (1e2, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10),
-        "lam_topology": (0.0, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7),
-        "beta": (0.0, 1e-4, 1e-3, 1e-2),
+        "lam_loss": (1e4, 1e6, 1e8, 1e10),
+        "lam_topology": (0.0, 1e4, 1e6),
+        "beta": (0.0, 1e-3),
     }
     needs = frozenset({"double_backward"})
+
+    def __init__(self, config: TWPConfig) -> None:
+        super().__init__(config)
+        if not config.beta:  # nothing is differentiated twice
+            self.needs = frozenset()
 
     def loss(self, ctx: TaskContext) -> Tensor:
         """Cross-entropy on the current nodes, plus the penalty and the norm of its gradient."""
@@ -90,7 +95,7 @@ class TWP(AnchoredMethod[TWPConfig]):
         """Computes I_loss and I_topo, each from a gradient of its own."""
         model, nodes, labels = ctx.network, ctx.view.train_nodes, ctx.view.train_labels
         by_loss, by_topology = zeros_like(model), zeros_like(model)
-        for rows, output, field in ctx.parts(nodes):
+        for rows, output, field in ctx.parts(nodes, attention=True):
             share = rows.numel() / nodes.numel()
             loss = share * ctx.cross_entropy(*self.narrow(ctx, output.logits, labels[rows]))
             scores = output.attention or edge_scores(model, field)
