@@ -28,10 +28,14 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "model": ModelConfig,
     "protocol": Protocol,
 }
-#: ``tuned`` are our settings, ``printed`` the paper's to the letter.
-Presets = Literal["tuned", "printed"]
+#: ``tuned`` are our settings, ``printed`` the paper's to the letter, ``authors`` its public code's.
+Presets = Literal["tuned", "printed", "authors"]
 #: Where a preset's value comes from; of several the last counts.
-ORIGINS = ("printed", "tuned", "ours")
+ORIGINS: dict[Presets, tuple[str, ...]] = {
+    "tuned": ("printed", "tuned", "ours"),
+    "printed": ("printed",),
+    "authors": ("printed", "authors"),
+}
 #: What is held out of each class for a method that needs validation nodes, unless it is set.
 NEEDED_VALIDATION = 0.1
 
@@ -179,11 +183,11 @@ def complete(
         method: Registered name of the method.
         given: Settings by their origin, as ``--set`` or a file's name; later ones win. Keys that
             the method has not are left out.
-        presets: Ours, or the paper's to the letter.
+        presets: Ours, the paper's to the letter, or its authors' code's.
 
     Returns:
         The sections. An origin is ``default``, ``protocol`` (the authors' split of the dataset),
-        one of :data:`ORIGINS`, or a key of ``given``.
+        one of those in :data:`ORIGINS`, or a key of ``given``.
     """
     cls = _method_class(method)
     known = settable_keys(method)
@@ -222,7 +226,7 @@ def resolve(
         method: The method with its own settings.
         seed: The run's seed.
         shared: Settings for every method that has them; see :func:`check_shared`.
-        presets: Ours, or the paper's to the letter.
+        presets: Ours, the paper's to the letter, or its authors' code's.
     """
     cls, known = _method_class(method.name), settable_keys(method.name)
     for key in method.options:
@@ -259,17 +263,17 @@ def preset_for(
 ) -> dict[str, tuple[Any, str]]:
     """Returns a method's preset on a dataset: setting → (value, origin); some may not be its.
 
-    ``printed`` settings leave the methods that the paper compares with their own papers' defaults.
+    Settings of the paper leave the methods that it compares with their own papers' defaults.
     """
     own = frozenset[str](_presets_file()["own"].get(method, ()))
     here = read_presets().get(dataset or "", {})
     parts = [(here.get("all", {}), own), (here.get(method, {}), frozenset[str]())]
-    if presets == "printed":
+    if presets != "tuned":
         parts.insert(0, (read_presets()["all"]["all"], own))
     values: dict[str, tuple[Any, str]] = {}
-    for part, skipped in parts:
-        for key, by_origin in part.items():
-            for origin in ORIGINS if presets == "tuned" else ("printed",):
+    for origin in ORIGINS[presets]:
+        for part, skipped in parts:
+            for key, by_origin in part.items():
                 if origin in by_origin and key not in skipped:
                     values[key] = (by_origin[origin], origin)
     return values

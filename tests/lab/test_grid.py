@@ -200,6 +200,17 @@ def test_runs_of_the_first_release_are_merged_and_not_run_again(
     )
 
 
+def test_compare_takes_the_papers_settings_to_the_letter(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+):
+    words = ["compare", "--as-printed", "--output", "out", "--seeds", "1", "--jobs", "1"]
+    words += ["--dataset", "synthetic:nodes=60,classes=4", "--method", "replay", "--device", "cpu"]
+    call(monkeypatch, [*words, "--set", "epochs=1", "--set", "channels=2"])
+    (folder,) = finished_runs(work / "out")
+    config = RunFolder(folder).config()
+    assert (config.model.dropout, config.settings["embedding"]) == (0.0, "logits")
+
+
 def test_runs_of_the_first_release_serve_under_other_labels(work: Path):
     configs = [RunFolder(folder).config() for folder in finished_runs(RECORDED)]
     wanted = [config.model_copy(update={"label": f"my {config.label}"}) for config in configs[:3]]

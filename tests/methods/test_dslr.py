@@ -152,12 +152,14 @@ def test_dslr_trains_selects_and_predicts_on_the_refined_graph(stream):
 # Candidates.
 
 
-def test_dslr_candidates_are_aligned_with_the_buffer(stream):
-    for learner in learn(stream, dslr_with()):
+@pytest.mark.parametrize("embedding", ["hidden", "logits"])
+def test_dslr_candidates_are_aligned_with_the_buffer(stream, embedding):
+    for learner in learn(stream, dslr_with(embedding=embedding)):
         method, ctx = learner.method, learner.context
         if ctx.final:
             continue
-        h, nodes = ctx.embed(), method.buffer.nodes
+        shown, nodes = ctx.observe(), method.buffer.nodes
+        h = shown.h if embedding == "hidden" else shown.logits
         assert method.candidates.shape == (len(method.buffer), 8)
         for row, node in enumerate(nodes):
             distance = (h - h[node]).norm(dim=1)

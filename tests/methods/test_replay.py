@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import pytest
 import torch
@@ -191,7 +192,7 @@ def test_replay_re_selects_a_returning_class_from_kept_and_new_nodes(make_graph)
             **{**vars(first), "train_nodes": nodes, "train_labels": stream.labels[nodes]}
         )
         method.begin_task(ctx)
-        pools.append(selection_pool(ctx, method.buffer))
+        pools.append(selection_pool(ctx, method.buffer, partial(method.show, ctx)))
         kept = set(method.buffer.nodes.tolist())
         method.end_task(ctx)
     assert set(pools[1].nodes.tolist()) == set(rest.tolist()) | kept

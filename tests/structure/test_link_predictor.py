@@ -120,6 +120,28 @@ def test_link_loss_is_a_mean_not_a_sum():
     assert float(loss_of(Z, there_and_back, negatives * 2)) == pytest.approx(once)
 
 
+@pytest.mark.parametrize("plain", [False, True])
+def test_link_loss_sums_every_pair_once(plain):
+    # As printed: edges 0-2 0.5 and 0-4 0.8; non-edges 1-2 0.5 and 3-4 0.2.
+    lists = [pair_pattern(torch.tensor(p).T, 5) for p in ([(0, 2), (0, 4)], [(1, 2), (3, 4)])]
+    z = torch.tensor(Z, dtype=torch.float32, requires_grad=True)
+    total = link_loss(z, *lists, plain=plain, reduction="sum")
+    assert total.item() == pytest.approx(-2 * (math.log(0.5) + math.log(0.8)))
+    (gradient,) = torch.autograd.grad(total, z)
+    (mean,) = torch.autograd.grad(link_loss(z, *lists, plain=plain), z)
+    torch.testing.assert_close(gradient, 4 * mean)
+
+
+def test_link_loss_of_logits_is_the_authors():
+    # A perfect edge still costs −log σ(1), a perfect non-edge −log σ(0).
+    pair = [
+        pair_pattern(torch.tensor(p, dtype=torch.int64).reshape(-1, 2).T, 5)
+        for p in ([(0, 1)], [(0, 3)])
+    ]
+    loss = link_loss(torch.tensor(Z, dtype=torch.float32), *pair, reduction="logits")
+    assert loss.item() == pytest.approx((math.log(1 + math.exp(-1)) + math.log(2)) / 2, abs=1e-5)
+
+
 def test_link_loss_of_nothing_is_zero():
     assert float(loss_of(Z, [], [])) == 0
     assert float(loss_of(Z, [], [(0, 1)], [False])) == 0

@@ -84,6 +84,24 @@ def test_refine_never_counts_a_neighbour_among_the_added():
     assert change.added.shape == (2, 0)
 
 
+def test_refine_among_any_candidates_counts_neighbours_towards_n():
+    # As printed: 5 scores best, then 2, then the neighbour 1, which is there already.
+    for count, added in (
+        (2, {(0, 2), (0, 5)}),
+        (3, {(0, 2), (0, 5)}),
+        (4, {(0, 2), (0, 4), (0, 5)}),
+    ):
+        graph, change = run(
+            GRAPH, [0], [[1, 2, 4, 5]], Z, num_neighbors=count, tau=0.0, add_among="any"
+        )
+        assert as_pairs(change.added) == added
+        assert undirected(graph) == EDGES | added
+    # A neighbour among the best is deleted all the same where its score does not surpass τ.
+    _, change = run(GRAPH, [0], [[1]], Z, num_neighbors=1, tau=0.8, add_among="any")
+    assert as_pairs(change.deleted) == {(0, 1), (0, 3)}
+    assert change.added.shape == (2, 0)
+
+
 def test_refine_does_not_delete_what_it_added():
     # 0-4 scores zero and stays; a deleted neighbour is not added back either.
     graph, change = run(GRAPH, [0], [[1, 4]], Z, num_neighbors=2, tau=0.99)

@@ -73,6 +73,7 @@ def compare(
     seeds: int = 10,
     *,
     settings: Mapping[str, Any] | None = None,
+    presets: Presets = "tuned",
     output: str | Path | None = None,
     jobs: int = 1,
     device: str = "auto",
@@ -85,6 +86,7 @@ def compare(
         methods: Each as ``NAME[:key=value,...][@label]``; ``all`` stands for all others.
         seeds: How many.
         settings: For every method that has them.
+        presets: Our settings, or ``printed``: the paper's to the letter.
         output: Folder of the grid, in which finished runs are never run again; without it
             nothing is left.
         jobs: Runs at a time, each in a process of its own.
@@ -96,7 +98,7 @@ def compare(
     """
     graphs = [datasets] if isinstance(datasets, str) else list(datasets)
     words = [methods] if isinstance(methods, str) else list(methods)
-    configs = grid_configs(graphs, words, seeds, settings or {})
+    configs = grid_configs(graphs, words, seeds, settings or {}, presets)
     resources = Resources(jobs, device, _root(data_root))
     with _folder(output) as folder:
         failed = run_grid(make_jobs(configs, folder), resources)

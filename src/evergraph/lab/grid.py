@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evergraph.config import RunConfig, Variant, check_shared, resolve
+from evergraph.config import Presets, RunConfig, Variant, check_shared, resolve
 from evergraph.errors import InputError
 from evergraph.files import read_json, replacing, write_atomic, write_json
 from evergraph.lab.engines import OnDone, OnMessage, Resources, run_locally, run_on_ray
@@ -28,13 +28,17 @@ def parse_methods(words: Sequence[str]) -> list[Variant]:
 
 
 def grid_configs(
-    datasets: Iterable[str], methods: Sequence[str], seeds: int, shared: Mapping[str, Any]
+    datasets: Iterable[str],
+    methods: Sequence[str],
+    seeds: int,
+    shared: Mapping[str, Any],
+    presets: Presets = "tuned",
 ) -> list[RunConfig]:
     """Describes the runs of every method, as written, on every dataset, seeds from 0 on."""
     variants = parse_methods(methods)
     check_shared(shared, [variant.name for variant in variants])
     return [
-        resolve(Variant.parse_dataset(dataset), variant, seed, shared)
+        resolve(Variant.parse_dataset(dataset), variant, seed, shared, presets)
         for dataset in datasets
         for variant in variants
         for seed in range(seeds)

@@ -8,8 +8,8 @@ coverage, and each kept node is given candidates for its next refinement.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from typing import ClassVar, NamedTuple
+from collections.abc import Generator, Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,6 +37,11 @@ from evergraph.structure import (
 class DSLRConfig(StructureConfig, ReplayConfig):
     """Settings of DSLR: those of replay and of structure learning."""
 
+    former: ClassVar[Mapping[str, Any]] = {
+        **ReplayConfig.former,
+        "add_among": "new",
+        "link_loss": "mean",
+    }
     selector: str = "cd"
 
 
@@ -86,7 +91,7 @@ class DSLR(ReplayBase[DSLRConfig]):
         if ctx.final:
             return
         with ctx.stage("candidates"):
-            h = ctx.embed()
+            h = self.show(ctx)[1]
             if self.config.structure == "learned" and self.config.candidates == "nearest":
                 nearest = nearest_nodes(h, self.buffer.nodes, self.config.num_candidates)
                 self.buffer.neighbours["candidates"] = nearest
@@ -162,7 +167,8 @@ def train_link_predictor(
 
     def step() -> Tensor:
         part = _draw(ctx, model, buffer)
-        loss = config.lam * link_loss(part.h, part.edges, part.negatives, plain)  # Eq. 6, 8
+        link = link_loss(part.h, part.edges, part.negatives, plain, config.link_loss)  # Eq. 6
+        loss = config.lam * share * link  # Eq. 8
         if config.lam < 1:
             logits = model.classify(part.h.index_select(0, part.labelled), dropout)
             now, then = logits.tensor_split([part.labels[0].numel()])
@@ -174,9 +180,11 @@ def train_link_predictor(
         optimizer.step()
         return loss.detach()
 
-    run, steps = ctx.recorded(step), 1
+    run, steps, share = ctx.recorded(step), 1, 1.0
     if ctx.batch_size is not None:
         steps = -(-view.train_nodes.numel() // ctx.batch_size)
+        if config.link_loss == "sum":  # of all pairs, of which a step sees a batch
+            share = view.adjacency.num_edges / (2 * ctx.batch_size)
     for epoch in range(config.link_epochs):
         for _ in range(steps):
             loss = run()

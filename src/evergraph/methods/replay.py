@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, ClassVar, Literal, TypeVar
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import torch
 from pydantic import Field, field_validator, model_validator
@@ -51,10 +52,14 @@ class ReplayConfig(BufferConfig):
             averages over both sets at once.
         replay_weights: ``balanced`` lets every class of the buffer weigh the same,
             ``none`` every node (decision 0005).
+        embedding: What selectors and candidates are chosen by: the last ``hidden`` layer, or the
+            printed ``logits``, which enter the softmax (decision 0003).
     """
 
+    former: ClassVar[Mapping[str, Any]] = {"embedding": "hidden"}
     beta: Beta = 0.1
     replay_weights: Literal["none", "balanced"] = "none"
+    embedding: Literal["hidden", "logits"] = "hidden"
 
     @model_validator(mode="after")
     def _weights_need_beta(self) -> ReplayConfig:
@@ -84,7 +89,12 @@ class BufferBase(Method[BufferT]):
         if ctx.final:
             return
         with ctx.stage("selection"):
-            self.buffer.update(selection_pool(ctx, self.buffer), self.selector())
+            pool = selection_pool(ctx, self.buffer, partial(self.show, ctx))
+            self.buffer.update(pool, self.selector())
+
+    def show(self, ctx: TaskContext, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Returns logits and embeddings of nodes, all by default, to choose by."""
+        return ctx.observe(nodes)[:2]
 
     def selector(self) -> Selector:
         """Makes the selector of the settings."""
@@ -118,6 +128,12 @@ class ReplayBase(BufferBase[ConfigT]):
         replayed = ctx.cross_entropy(old_logits, old_labels, *weight)
         return beta * current + (1 - beta) * replayed
 
+    def show(self, ctx: TaskContext, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Returns logits and embeddings of nodes; influence is of the head, which reads h."""
+        logits, h = super().show(ctx, nodes)
+        literal = self.config.embedding == "logits" and self.config.selector != "im"
+        return logits, logits if literal else h
+
     def beta(self, ctx: TaskContext) -> float:
         """Returns β as a number; when it is not used, the share of current nodes."""
         kept, current = len(self.buffer), ctx.view.train_nodes.numel()
@@ -131,11 +147,11 @@ class ReplayBase(BufferBase[ConfigT]):
 def selection_pool(
     ctx: TaskContext,
     buffer: ReplayBuffer,
-    show: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None,
+    show: Callable[[Tensor], tuple[Tensor, Tensor]],
 ) -> SelectionPool:
     """Gathers what may be kept: training nodes and the kept ones of returning classes, by id.
 
-    ``show`` gives the logits and embeddings of nodes, the network's by default.
+    ``show`` gives the logits and embeddings of nodes.
     """
     nodes, labels = ctx.view.train_nodes, ctx.view.train_labels
     kept = buffer.labelled if len(buffer) else None
@@ -145,7 +161,7 @@ def selection_pool(
         labels = torch.cat([labels, kept.labels[returning]])
         order = torch.argsort(nodes)
         nodes, labels = nodes[order], labels[order]
-    logits, h = ctx.observe(nodes)[:2] if show is None else show(nodes)
+    logits, h = show(nodes)
     return SelectionPool(
         nodes=nodes,
         labels=labels,

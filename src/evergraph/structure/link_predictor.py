@@ -24,6 +24,7 @@ SCORE_MARGIN = 1e-6
 EPSILON = 1e-12
 #: The column of a pair that does not count.
 LEFT_OUT = -1
+LinkLoss = Literal["mean", "sum", "logits"]
 
 
 class StructureConfig(Config):
@@ -39,6 +40,10 @@ class StructureConfig(Config):
         candidates: ``nearest`` considers K nodes, ``entire`` all nodes seen.
         addition: ``top`` adds the N best, ``threshold`` every candidate scoring above τ.
         deletion: ``threshold`` deletes by τ, ``lowest`` the N lowest-scoring neighbours.
+        add_among: ``new`` chooses among candidates that are not neighbours yet, ``any`` among all,
+            as printed: what is connected already then counts towards N (decision 0009).
+        link_loss: How the link loss joins pairs: ``mean``, the printed ``sum``, or ``logits``, a
+            mean that takes scores for logits as the authors' code does (decision 0008).
         sl_ratio: Share of the buffer, drawn at random, that is refined.
         link_epochs: Epochs of the link predictor.
         link_lr: Its learning rate.
@@ -52,6 +57,8 @@ class StructureConfig(Config):
     candidates: Literal["nearest", "entire"] = "nearest"
     addition: Literal["top", "threshold"] = "top"
     deletion: Literal["threshold", "lowest"] = "threshold"
+    add_among: Literal["new", "any"] = "new"
+    link_loss: LinkLoss = "mean"
     sl_ratio: float = Field(default=1.0, ge=0, le=1)
     link_epochs: int = Field(default=100, ge=0)
     link_lr: float = Field(default=0.01, gt=0)
@@ -109,26 +116,39 @@ def pair_pattern(pairs: Tensor, num_nodes: int, valid: Tensor | None = None) -> 
     return Pattern(torch.searchsorted(owner, bounds), other.flatten()[order])
 
 
-def link_loss(z: Tensor, edges: Pattern, negatives: Pattern, plain: bool = False) -> Tensor:
-    """Averages binary cross-entropy over edges and non-edges (Eq. 6; mean, decision 0008).
+def link_loss(
+    z: Tensor,
+    edges: Pattern,
+    negatives: Pattern,
+    plain: bool = False,
+    reduction: LinkLoss = "mean",
+) -> Tensor:
+    """Averages or sums binary cross-entropy over edges and non-edges (Eq. 6; decision 0008).
 
-    No row per pair is stored unless ``plain``, which can be differentiated twice.
+    No row per pair is stored unless ``plain``, which can be differentiated twice, or for logits.
 
     Args:
         z: Embeddings of all nodes, ``[n, d]``.
         edges: Every edge, from both ends.
         negatives: Every non-edge, from both ends; see :func:`pair_pattern`.
         plain: Take PyTorch's operations instead of compiled kernels.
+        reduction: How pairs are joined; every undirected pair counts once.
     """
     count = edges.columns.numel() + (negatives.columns != LEFT_OUT).sum()
     count = count.clamp(min=1)  # both count every pair twice
-    if not plain and has_kernels(z.device):
+    if reduction == "sum":
+        count = torch.full_like(count, 2)
+    logits = reduction == "logits"
+    if not plain and not logits and has_kernels(z.device):
         return call(_LinkLoss, z, edges, negatives, count)
     unit = functional.normalize(z, dim=-1)  # once per node, not once per edge
-    return (_plain_terms(unit, edges, True) + _plain_terms(unit, negatives, False)) / count
+    positive, negative = (
+        _plain_terms(unit, pairs, there, logits) for pairs, there in ((edges, 1), (negatives, 0))
+    )
+    return (positive + negative) / count
 
 
-def _plain_terms(unit: Tensor, pairs: Pattern, positive: bool) -> Tensor:
+def _plain_terms(unit: Tensor, pairs: Pattern, positive: int, logits: bool) -> Tensor:
     """Sums the cross-entropy of pairs that are (not) edges."""
     n, count = pairs.num_rows, pairs.columns.numel()
     entries = torch.arange(count, device=unit.device)
@@ -138,7 +158,10 @@ def _plain_terms(unit: Tensor, pairs: Pattern, positive: bool) -> Tensor:
     scores = _unit_scores(
         spread(unit, Ends(owner, None, pairs.indptr)), spread(unit, Ends.of(other, n))
     )
-    terms = torch.log(scores) if positive else torch.log1p(-scores)
+    if logits:
+        terms = functional.logsigmoid(scores if positive else -scores)
+    else:
+        terms = torch.log(scores) if positive else torch.log1p(-scores)
     return -(terms * there).sum()
 
 

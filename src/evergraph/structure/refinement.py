@@ -75,6 +75,7 @@ def refine(
         The edited graph and what changed. Edges added are not candidates for deletion.
     """
     added = _additions(adjacency, nodes, candidates, z, config)
+    added = added[:, ~adjacency.has_edges(added[0], added[1])]
     deleted = _deletions(adjacency, nodes, z, config)
     change = Refinement(unique_pairs(added), unique_pairs(deleted), nodes.numel())
     return adjacency.edit(add=change.added, remove=change.deleted), change
@@ -87,7 +88,7 @@ def _additions(
     z: Tensor,
     config: StructureConfig,
 ) -> Tensor:
-    """Chooses the pairs to connect (Eq. 9), never an existing edge (decision 0009)."""
+    """Chooses the pairs to connect (Eq. 9); which of them exist already is left to the caller."""
     width = adjacency.num_nodes if candidates is None else candidates.shape[1]
     everyone = torch.arange(adjacency.num_nodes, device=adjacency.device)
     # A block of rows costs width × d numbers each.
@@ -100,7 +101,7 @@ def _additions(
             if candidates is None
             else candidates[begin : begin + step]
         )
-        scores = candidate_scores(adjacency, rows, options, z)
+        scores = candidate_scores(adjacency, rows, options, z, config.add_among == "any")
         if config.addition == "threshold":
             keep = scores > config.tau
         else:
@@ -109,10 +110,14 @@ def _additions(
     return torch.cat(chosen, dim=1)
 
 
-def candidate_scores(adjacency: Adjacency, nodes: Tensor, options: Tensor, z: Tensor) -> Tensor:
-    """Scores each node's candidates ``[b, K]``, −1 for itself and those that are neighbours."""
+def candidate_scores(
+    adjacency: Adjacency, nodes: Tensor, options: Tensor, z: Tensor, any_pair: bool = False
+) -> Tensor:
+    """Scores each node's candidates ``[b, K]``, −1 for itself and, unless any, for neighbours."""
     owner = nodes[:, None].expand_as(options)
-    taken = (owner == options) | adjacency.has_edges(options, owner)
+    taken = owner == options
+    if not any_pair:
+        taken = taken | adjacency.has_edges(options, owner)
     return link_scores(z[nodes][:, None, :], z[options]).masked_fill(taken, -1.0)
 
 

@@ -29,12 +29,16 @@ def compare(
     resources: options.ResourceOptions,
     settings: SettingOptions,
     merge: options.MergeOption = None,
+    as_printed: Annotated[
+        bool, typer.Option("--as-printed", help="Settings as the paper prints them.")
+    ] = False,
     as_json: options.JsonOption = False,
 ) -> None:
     """Compare methods over seeds; finished runs are never run again."""
     check_at_least(1, seeds=seeds)
     check_output(output)
-    configs = grid_configs(dataset or ["cora"], method or ["dslr"], seeds, settings.shared())
+    wanted = (dataset or ["cora"], method or ["dslr"], seeds, settings.shared())
+    configs = grid_configs(*wanted, "printed" if as_printed else "tuned")
     jobs = make_jobs(configs, output)
     merge_runs(output, merge or [])
     failed = run_jobs(jobs, resources)
