@@ -46,6 +46,7 @@ class TaskDone:
     seconds: dict[str, float]  # by stage
     memory_bytes: int
     report: dict[str, Any] = field(default_factory=dict)  # what the method has to tell
+    memory_bytes_without_graph: int = 0  # the same where the graph does not stay at hand
 
 
 Event = TaskStarted | Epoch | TaskDone

@@ -58,7 +58,8 @@ def train(
             with ctx.stage("evaluate"):
                 rows = evaluate(learner.method.predict_logits(ctx), stream, task)
             kept = learner.method.memory_bytes()
-            yield TaskDone(task, *rows, dict(ctx.seconds), kept, ctx.report)
+            alone = kept + (0 if final else learner.method.graph_bytes(ctx))
+            yield TaskDone(task, *rows, dict(ctx.seconds), kept, ctx.report, alone)
 
 
 def learn_task(learner: Learner, ctx: TaskContext) -> Iterator[Epoch]:

@@ -126,11 +126,15 @@ def test_joint_starts_anew_unless_told_to_continue(make_graph):
         assert ctx.model.head.num_classes == 4
 
 
-def test_joint_keeps_nothing_itself(make_graph):
-    learner = Learner(make_method("joint"))
-    for _ in train(learner, stream_of(make_graph), MODEL, TRAINING, seed=0):
-        assert learner.method.state_dict() == {}
-        assert learner.method.memory_bytes() == 0
+def test_joint_counts_the_labels_that_the_next_task_asks_for(make_graph):
+    learner, stream = Learner(make_method("joint")), stream_of(make_graph)
+    for event in train(learner, stream, MODEL, TRAINING, seed=0):
+        if isinstance(event, TaskDone):
+            asked = stream.tasks[: min(event.task + 1, 2)]  # after the last task for none
+            labels = sum(task.train_nodes.numel() for task in asked)
+            assert learner.method.state_dict() == {"num_labels": labels}
+            assert event.memory_bytes == 16 * labels
+            assert (event.memory_bytes_without_graph > event.memory_bytes) == (event.task < 2)
 
 
 def unit(rows: torch.Tensor) -> torch.Tensor:
