@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch.nn import functional
 
+import golden
+from evergraph import ContinualNodeClassifier
 from evergraph.closed_form.propagation import propagate
 from evergraph.config import Variant, resolve
 from evergraph.events import Epoch, TaskDone
@@ -223,3 +225,15 @@ def test_joint_learners_differ_and_only_what_counts_is_hashed():
     assert hashed("joint") == hashed("joint:learner=network") == hashed("joint:teleport=0.2")
     names = ("", ":learner=analytic", ":learner=appnp", ":learner=appnp,teleport=0.2")
     assert len({hashed(f"joint{name}") for name in names}) == 4
+
+
+@pytest.mark.parametrize("learner", ["analytic", "appnp"])
+def test_joint_learner_predicts_the_same_once_it_is_stored(tmp_path, learner):
+    settings = {"learner": learner, "epochs": 3, "channels": 4, "heads": 2}
+    clf = ContinualNodeClassifier("joint", settings=settings, seed=3, device="cpu")
+    for kind, arguments in golden.changes():
+        getattr(clf, kind)(**arguments)
+    clf.save(tmp_path / "state")
+    again = ContinualNodeClassifier.load(tmp_path / "state")
+    assert again.predict_proba() == pytest.approx(clf.predict_proba(), abs=1e-6)
+    assert again.history_[-1]["memory_bytes"] == clf.history_[-1]["memory_bytes"] > 0
