@@ -50,8 +50,10 @@ def follow(method, settings, recorded):
     assert losses == pytest.approx(recorded["losses"], rel=1e-3, abs=1e-6)
     for row, before in zip(results["accuracy_matrix"], recorded["accuracy_matrix"], strict=True):
         assert row == pytest.approx(before, abs=0.01)
-    for field in ("memory_bytes", "config_hash", "variant_hash"):
+    for field in ("config_hash", "variant_hash"):
         assert results[field] == recorded[field]
+    if not name.startswith("joint"):  # 0.1.0 did not count its labels
+        assert results["memory_bytes"] == recorded["memory_bytes"]
 
 
 @pytest.mark.parametrize("method", ESTIMATORS)
@@ -74,7 +76,8 @@ def test_estimator_follows_the_recorded_predictions(method):
         told = clf.history_[-1]
         for field in ("trained_on", "held_out", "accuracy"):
             assert told[field] == before[field]
-        if (kind, method) != ("remove", "analytic"):  # its mean row goes when it is next used
+        # A mean row goes when it is next used; 0.1.0 did not count the labels of joint training.
+        if (kind, method) != ("remove", "analytic") and method != "joint":
             assert told["memory_bytes"] == before["memory_bytes"]
 
 

@@ -48,6 +48,7 @@ class TaskDone:
     report: dict[str, Any] = field(default_factory=dict)  # what the method has to tell
     seen: float | None = None  # on all nodes seen so far, whatever their task
     before: float | None = None  # on this task's nodes before it was learned, in time streams
+    memory_bytes_without_graph: int = 0  # the same where the graph does not stay at hand
 
 
 Event = TaskStarted | Epoch | TaskDone

@@ -66,7 +66,10 @@ def train(
                 found = evaluate(learner.method.predict_logits(ctx), stream, task)
             row, within, by_class, seen = found
             kept, seconds = learner.method.memory_bytes(), dict(ctx.seconds)
-            yield TaskDone(task, row, within, by_class, seconds, kept, ctx.report, seen, before)
+            alone = kept + (0 if final else learner.method.graph_bytes(ctx))
+            yield TaskDone(
+                task, row, within, by_class, seconds, kept, ctx.report, seen, before, alone
+            )
 
 
 def learn_task(learner: Learner, ctx: TaskContext) -> Iterator[Epoch]:

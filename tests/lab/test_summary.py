@@ -91,6 +91,14 @@ def test_summarise_grid_groups_by_dataset_and_label():
     assert summary[1]["pm"] == {"mean": 70.0, "std": None}
 
 
+def test_summarise_grid_joins_runs_of_releases_that_counted_less():
+    runs = [result("dslr", seed, 80.0, memory_bytes_without_graph=seed) for seed in (3, 5)]
+    (entry,) = summarise_grid(runs)
+    assert entry["memory_bytes_without_graph"] == 5
+    (entry,) = summarise_grid([*runs, result("dslr", 0, 80.0)])  # as 0.1.0 wrote it
+    assert entry["memory_bytes_without_graph"] is None
+
+
 def test_summarise_grid_of_one_task_has_no_forgetting():
     (entry,) = summarise_grid([result("dslr", seed, 80.0, fm=None) for seed in (0, 1)])
     assert entry["fm"] == {"mean": None, "std": None}

@@ -38,7 +38,9 @@ def test_declared_grids_hold_values_that_the_method_takes_and_the_start(method: 
             variant = Variant(name=method, options={key: value}, label="x")
             config = resolve(Variant.parse(dataset), variant, 0)
             assert config.overrides == {key: value}
-        assert key in SHARED or search.start[key] in values  # otherwise the grid is not where the search begins
+        assert (
+            key in SHARED or search.start[key] in values
+        )  # otherwise the grid is not where the search begins
         assert key != "buffer_size"  # the budget is the same for all
 
 

@@ -19,7 +19,8 @@ from evergraph.memory import (
     SelectionPool,
     class_budgets,
 )
-from evergraph.stream import Adjacency
+from evergraph.memory.buffer import neighbourhood_bytes
+from evergraph.stream import Adjacency, SparseRows
 
 # Budgets
 
@@ -259,3 +260,32 @@ def test_nodes_and_labels_follow_the_picks():
     assert (buffer.nodes.tolist(), buffer.labels.tolist()) == ([2, 0], [0, 1])
     buffer.picks = {}
     assert (buffer.nodes.tolist(), buffer.labels.tolist(), len(buffer)) == ([], [], 0)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_neighbourhood_bytes_of_a_path(sparse):
+    # 0 - 1 - 2 - 3 - 4 with the features of node i having i + 1 columns, of 6
+    ends = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
+    graph = Adjacency.from_edges(torch.cat([ends, ends.flip(0)], dim=1), 5)
+    x = (torch.arange(6) <= torch.arange(5)[:, None]).float()
+    if sparse:
+        _, columns = torch.nonzero(x, as_tuple=True)
+        starts = torch.tensor([0, 1, 3, 6, 10, 15])
+        x = SparseRows(torch.ones(15), columns, starts, 6)
+
+    def count(nodes: list[int], depth: int, *joined: int) -> int:
+        near = [torch.tensor(joined)] if joined else []
+        return neighbourhood_bytes(x, graph, torch.tensor(nodes), depth, near)
+
+    def expected(nodes: list[int], edges: int) -> int:
+        columns = sum(node + 1 for node in nodes)
+        rows = 12 * columns + 8 * (len(nodes) + 1) if sparse else 4 * 6 * len(nodes)
+        return rows + 8 * len(nodes) + 16 * edges
+
+    assert count([0], 0) == expected([0], 0)
+    assert count([0], 1) == expected([0, 1], 1)
+    assert count([0], 2) == expected([0, 1, 2], 2)
+    assert count([0, 1], 1) == expected([0, 1, 2], 2)  # the edge between them once
+    assert count([0], 9) == expected([0, 1, 2, 3, 4], 4)
+    assert count([0], 1, 4) == expected([0, 1, 4], 1)  # a neighbour to be: its features
+    assert count([0], 2, 4) == expected([0, 1, 2, 3, 4], 3)  # and its neighbours

@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch.nn import functional
 
+import golden
+from evergraph import ContinualNodeClassifier
 from evergraph.closed_form.propagation import propagate
 from evergraph.config import Variant, resolve
 from evergraph.events import Epoch, TaskDone
@@ -126,11 +128,15 @@ def test_joint_starts_anew_unless_told_to_continue(make_graph):
         assert ctx.model.head.num_classes == 4
 
 
-def test_joint_keeps_nothing_itself(make_graph):
-    learner = Learner(make_method("joint"))
-    for _ in train(learner, stream_of(make_graph), MODEL, TRAINING, seed=0):
-        assert learner.method.state_dict() == {}
-        assert learner.method.memory_bytes() == 0
+def test_joint_counts_the_labels_that_the_next_task_asks_for(make_graph):
+    learner, stream = Learner(make_method("joint")), stream_of(make_graph)
+    for event in train(learner, stream, MODEL, TRAINING, seed=0):
+        if isinstance(event, TaskDone):
+            asked = stream.tasks[: min(event.task + 1, 2)]  # after the last task for none
+            labels = sum(task.train_nodes.numel() for task in asked)
+            assert learner.method.state_dict() == {"num_labels": labels}
+            assert event.memory_bytes == 16 * labels
+            assert (event.memory_bytes_without_graph > event.memory_bytes) == (event.task < 2)
 
 
 def unit(rows: torch.Tensor) -> torch.Tensor:
@@ -219,3 +225,15 @@ def test_joint_learners_differ_and_only_what_counts_is_hashed():
     assert hashed("joint") == hashed("joint:learner=network") == hashed("joint:teleport=0.2")
     names = ("", ":learner=analytic", ":learner=appnp", ":learner=appnp,teleport=0.2")
     assert len({hashed(f"joint{name}") for name in names}) == 4
+
+
+@pytest.mark.parametrize("learner", ["analytic", "appnp"])
+def test_joint_learner_predicts_the_same_once_it_is_stored(tmp_path, learner):
+    settings = {"learner": learner, "epochs": 3, "channels": 4, "heads": 2}
+    clf = ContinualNodeClassifier("joint", settings=settings, seed=3, device="cpu")
+    for kind, arguments in golden.changes():
+        getattr(clf, kind)(**arguments)
+    clf.save(tmp_path / "state")
+    again = ContinualNodeClassifier.load(tmp_path / "state")
+    assert again.predict_proba() == pytest.approx(clf.predict_proba(), abs=1e-6)
+    assert again.history_[-1]["memory_bytes"] == clf.history_[-1]["memory_bytes"] > 0

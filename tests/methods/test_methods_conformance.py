@@ -301,3 +301,33 @@ def test_method_learns_a_stream_in_time_without_new_classes(name):
     stream = TaskStream(graph, PROTOCOL.model_copy(update={"stream": "time"}))
     assert stream.tasks[-1].classes == ()
     assert all(part.isfinite().all() for part in logits(name, stream))
+
+
+def sizes(value) -> tuple[int, int]:
+    """Bytes of all tensors and the number of plain numbers in a state."""
+    if isinstance(value, torch.Tensor):
+        return value.nbytes, 0
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        parts = [sizes(item) for item in value]
+        return sum(part[0] for part in parts), sum(part[1] for part in parts)
+    return 0, int(isinstance(value, int | float))
+
+
+def test_method_counts_what_its_state_holds(make_graph, name):
+    learner, labels = Learner(small(name)), 0
+    for event in tasks(learner, stream_of(make_graph)):
+        method, view = learner.method, learner.context.view
+        state = method.state_dict()
+        if "old_labels" in method.needs:  # kept by whoever grants them: a node and a label each
+            state.pop("analytic", None)  # what predicts, as a network does
+            labels += view.train_nodes.numel() if event.task < 2 else 0
+        tensors, numbers = sizes(state)
+        # Beside its tensors a state has numbers and their names; a buffer's labels are names.
+        names = 16 * numbers + 8 * (len(method.buffer) if method.buffer is not None else 0)
+        assert tensors <= event.memory_bytes - 16 * labels <= tensors + names
+        assert event.memory_bytes == method.memory_bytes()
+        reads = (method.buffer is not None or labels) and event.task < 2
+        assert event.memory_bytes_without_graph >= event.memory_bytes
+        assert (event.memory_bytes_without_graph > event.memory_bytes) == bool(reads)

@@ -78,8 +78,9 @@ class ValidationLoss:
 
     Training nodes count by the cross-entropy of their labels. They are of the present classes
     alone, and a setting may favour these at the expense of all others. So nodes that were there
-    before a class was first seen count as well: not by their label, which is not kept, but by the
-    probability that they are of *some* older class. They weigh as many classes as those are.
+    before a class was first seen count as well: not by their label, which is no longer at hand,
+    but by the probability that they are of *some* older class. They weigh as many classes as those
+    are.
 
     Args:
         system: Tells which column of scores belongs to which class.

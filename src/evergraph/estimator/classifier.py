@@ -26,8 +26,8 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     """Classifies the nodes of a growing graph and keeps what it learned.
 
     Feed it batches as they come: new nodes, new edges, some labels, sometimes new classes.
-    Labels that were learned are not kept beyond the method's buffer. A call either happens
-    wholly or, if it raises, not at all.
+    Labels that were learned are not listed beyond the method's buffer; docs/privacy.md says what
+    can be recovered nonetheless. A call either happens wholly or, if it raises, not at all.
 
     Args:
         method: A registered method, see ``evergraph methods``.

@@ -179,6 +179,7 @@ class _Results(_Scores):
     by_class: _Scores
     seconds: dict[str, float]
     memory_bytes: int
+    memory_bytes_without_graph: int | None = None  # 0.1.0 did not count it
     diagnostics: dict[str, Any]
 
 
@@ -216,6 +217,7 @@ class _Record(BaseModel):
     class_row: list[float]
     seconds: dict[str, float]
     memory_bytes: int
+    memory_bytes_without_graph: int | None = None
     report: dict[str, Any]
     embeddings: dict[int, dict[str, Tensor]]
 

@@ -29,6 +29,7 @@ from evergraph.lab.folder import (
     load_checkpoint,
     save_checkpoint,
 )
+from evergraph.lab.summary import most_without_graph
 from evergraph.methods import Method
 from evergraph.metrics import scores, stream_scores
 from evergraph.nn.device import pick_device
@@ -138,6 +139,7 @@ def summarise(
         "by_class": {"accuracy_matrix": classes, **scores(classes, learned_at).__dict__},
         "seconds": {**seconds, "total": sum(seconds.values())},
         "memory_bytes": max(record["memory_bytes"] for record in done),
+        "memory_bytes_without_graph": most_without_graph(done),
         **along_the_stream(stream, done),
         "reports": [record["report"] for record in done],
         "diagnostics": diagnostics,

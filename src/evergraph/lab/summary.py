@@ -49,6 +49,7 @@ def summarise_grid(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
                 "current": mean_std([run["current"] for run in runs]),
                 "seconds": mean_std([run["seconds"]["total"] for run in runs]),
                 "memory_bytes": max(run["memory_bytes"] for run in runs),
+                "memory_bytes_without_graph": most_without_graph(runs),
             }
         )
         if all("stream" in run for run in runs):
@@ -57,6 +58,14 @@ def summarise_grid(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
                 key: mean_std([stream[key] for stream in streams]) for key in STREAM_METRICS
             }
     return summary
+
+
+def most_without_graph(counted: Sequence[dict[str, Any]]) -> int | None:
+    """Finds the most bytes kept without the graph; 0.1.0 did not count them: None."""
+    name = "memory_bytes_without_graph"
+    if any(entry.get(name) is None for entry in counted):
+        return None
+    return max(int(entry[name]) for entry in counted)
 
 
 def compare_pairs(

@@ -100,6 +100,7 @@ def grid_sheet(summary: Sequence[dict[str, Any]]) -> Sheet:
                 claim_text(claimed.get("fm")),
                 number(entry["seconds"]["mean"], 1),
                 size(entry["memory_bytes"]),
+                size(entry.get("memory_bytes_without_graph")),
             ]
         )
     columns = [
@@ -110,9 +111,11 @@ def grid_sheet(summary: Sequence[dict[str, Any]]) -> Sheet:
         "paper FM",
         "s",
         "memory",
+        "without graph",
     ]
     where = sorted({entry["evaluated_on"] for entry in summary})
-    return Sheet(f"Mean ± std over seeds, {' and '.join(where)} nodes, %", columns, rows)
+    legend = "memory: kept for the next task beside the network, with the graph at hand or without"
+    return Sheet(f"Mean ± std over seeds, {' and '.join(where)} nodes, %; {legend}", columns, rows)
 
 
 def stream_sheet(summary: Sequence[dict[str, Any]]) -> Sheet:
@@ -222,8 +225,10 @@ def claim_text(claim: Claim | None) -> str:
     return spread(claim._asdict() if claim is not None else None)
 
 
-def size(num_bytes: int) -> str:
-    """Formats bytes for people."""
+def size(num_bytes: int | None) -> str:
+    """Formats bytes for people; what was not counted is a dash."""
+    if num_bytes is None:
+        return "–"
     value = float(num_bytes)
     for unit in ("B", "KB", "MB"):
         if value < 1000:

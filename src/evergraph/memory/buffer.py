@@ -5,7 +5,7 @@ A :class:`Selector` chooses the nodes of each class from a :class:`SelectionPool
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -122,6 +122,33 @@ class ReplayBuffer:
         self.neighbours = dict(state.get("neighbours", {}))
         if any(len(value) != len(self) for value in (self.rows | self.neighbours).values()):
             raise ValueError("rows of other nodes")
+
+
+def neighbourhood_bytes(
+    features: Features, graph: Adjacency, nodes: Tensor, depth: int, joined: Sequence[Tensor] = ()
+) -> int:
+    """Counts what a network of ``depth`` layers reads to give the rows of some nodes.
+
+    That is an id and the features of every node within so many steps, and two ids for every
+    edge on the way, undirected. ``joined`` are nodes that may become neighbours of the nodes.
+    """
+    read = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
+    read[nodes] = True
+    edges = 0
+    for step in range(depth):
+        inner, read = read, read.clone()
+        heard = inner[graph.dst]
+        read[graph.src[heard]] = True
+        for others in joined if step == 0 else ():
+            read[others.to(graph.device)] = True
+        # An edge between two nodes that both hear is there in both directions.
+        edges = int((heard & (~inner[graph.src] | (graph.src < graph.dst))).sum())
+    rows = torch.nonzero(read).flatten()
+    ids = 8 * rows.numel() + 16 * edges
+    if isinstance(features, Tensor):
+        return ids + rows.numel() * features.shape[1] * features.element_size()
+    part = features[rows]
+    return ids + part.values.nbytes + part.indices.nbytes + part.indptr.nbytes
 
 
 def moved(nodes: Tensor, new_rows: Tensor, gone: Tensor | None = None) -> Tensor:

@@ -3,7 +3,8 @@ r"""Analytic: ridge regression on propagated features, exact from task to task.
 A task adds the moments of its rows (:mod:`evergraph.closed_form`), and moments add up: after any
 number of tasks the weights are those of ridge regression on all rows ever taken in, moved as far
 as the nodes seen by then have moved on average. A node's scores are then propagated over the graph.
-Neither nodes nor labels are listed in what is kept; it is matrices, and they count.
+What is kept lists neither nodes nor labels, but both can be recovered from it and the graph while
+a class has fewer rows than columns (docs/privacy.md).
 """
 
 from __future__ import annotations

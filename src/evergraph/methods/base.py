@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from torch import Tensor
 
 from evergraph.events import Epoch
-from evergraph.memory.buffer import ReplayBuffer
+from evergraph.memory.buffer import ReplayBuffer, neighbourhood_bytes
 from evergraph.methods.context import TaskContext
 from evergraph.validation import Config
 
@@ -112,8 +112,23 @@ class Method(Generic[ConfigT]):
         return ctx.observe().logits
 
     def memory_bytes(self) -> int:
-        """Counts the bytes kept from task to task beyond the network itself."""
+        """Counts the bytes kept so that the next task can be learned, the graph being at hand.
+
+        The network that predicts does not count; all that is kept beside it does.
+        """
         return self.buffer.memory_bytes() if self.buffer is not None else 0
+
+    def graph_bytes(self, ctx: TaskContext) -> int:
+        """Counts what replaying needs besides if the graph does not stay at hand.
+
+        These are the features and neighbourhoods of replayed nodes, as deep as the network reads.
+        """
+        if self.buffer is None:
+            return 0
+        kept, depth = self.buffer, ctx.model_config.num_layers
+        joined = [near.flatten() for near in kept.neighbours.values()]
+        nodes = kept.nodes.to(ctx.device)
+        return neighbourhood_bytes(ctx.view.features, ctx.view.adjacency, nodes, depth, joined)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns nested dictionaries of tensors and plain values that restore the method."""

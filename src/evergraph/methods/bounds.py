@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from evergraph.events import Epoch
+from evergraph.memory.buffer import neighbourhood_bytes
 from evergraph.methods.analytic import Analytic, AnalyticConfig
 from evergraph.methods.base import Descent, Method, MethodConfig, SearchSpace
 from evergraph.methods.context import TaskContext
@@ -83,6 +84,7 @@ class Joint(Method[JointConfig]):
     def __init__(self, config: JointConfig) -> None:
         super().__init__(config)
         self.analytic: Analytic | None = None  # of the last task, where it is the learner
+        self.num_labels = 0  # that the next task will ask for
 
     def begin_task(self, ctx: TaskContext) -> None:
         """Starts from fresh weights unless told to keep them."""
@@ -125,6 +127,11 @@ class Joint(Method[JointConfig]):
         # A batch holds other shares of old and current nodes than the whole.
         return (num_current * current + num_old * old) / (num_current + num_old)
 
+    def end_task(self, ctx: TaskContext) -> None:
+        """Notes how many labels must be there for the next task, unless none follows."""
+        if not ctx.final:
+            self.num_labels = ctx.view.granted_nodes.numel() + ctx.view.train_nodes.numel()
+
     def predict_logits(self, ctx: TaskContext) -> Tensor:
         """Asks what was trained."""
         if self.analytic is not None:
@@ -140,12 +147,33 @@ class Joint(Method[JointConfig]):
             logits, ctx.adjacency, config.teleport, config.propagation_steps
         )
 
+    def memory_bytes(self) -> int:
+        """Counts the node and the label of everything learned so far, wherever they are kept.
+
+        The closed form does not count: it is made anew at every task, as the network is.
+        """
+        return 16 * self.num_labels
+
+    def graph_bytes(self, ctx: TaskContext) -> int:
+        """Counts the features and neighbourhoods of all training nodes, as deep as it reads."""
+        depth = ctx.model_config.num_layers
+        if self.config.learner == "appnp":
+            depth = self.config.propagation_steps
+        elif self.analytic is not None:
+            depth = max(map(int, str(self.analytic.selection.hops).split("+")))
+        nodes = torch.cat([ctx.view.granted_nodes, ctx.view.train_nodes])
+        return neighbourhood_bytes(ctx.view.features, ctx.view.adjacency, nodes, depth)
+
     def state_dict(self) -> dict[str, Any]:
-        """Returns the closed form, which predicts where it is the learner."""
-        return {} if self.analytic is None else {"analytic": self.analytic.state_dict()}
+        """Returns the number of labels, and the closed form where it is what predicts."""
+        state: dict[str, Any] = {"num_labels": self.num_labels}
+        return state if self.analytic is None else {**state, "analytic": self.analytic.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores what :meth:`state_dict` returned."""
+        """Restores what :meth:`state_dict` returned; 0.1.0 wrote nothing."""
+        self.num_labels = int(state.get("num_labels", 0))
+        if self.num_labels < 0:
+            raise ValueError("a negative number of labels")
         if "analytic" in state:
             self.analytic = Analytic(AnalyticConfig())
             self.analytic.load_state_dict(state["analytic"])

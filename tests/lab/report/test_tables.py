@@ -55,6 +55,7 @@ def entry(**changes: Any) -> dict[str, Any]:
         "current": {"mean": 90.0, "std": 0.5},
         "seconds": {"mean": 12.34, "std": 0.1},
         "memory_bytes": 41_600,
+        "memory_bytes_without_graph": 2_100_000,
         **changes,
     }
 
@@ -124,6 +125,7 @@ def test_grid_sheet_shows_mean_std_and_claim():
         pm={"mean": 50.0, "std": None},
         fm={"mean": None, "std": None},
         memory_bytes=0,
+        memory_bytes_without_graph=None,
     )
     sheet = grid_sheet([entry(), other])
     assert sheet.rows[0] == [
@@ -136,9 +138,10 @@ def test_grid_sheet_shows_mean_std_and_claim():
         "14.59 ± 2.61",
         "12.3",
         "41.6 KB",
+        "2.1 MB",
     ]
     assert sheet.rows[1][:4] == ["cora · lone", "1", "50.00", "–"]
-    assert sheet.rows[1][5:] == ["–", "–", "12.3", "0 B"]
+    assert sheet.rows[1][5:] == ["–", "–", "12.3", "0 B", "–"]  # 0.1.0 counted one
     assert all(len(row) == len(sheet.columns) for row in sheet.rows)
 
 

@@ -14,7 +14,7 @@ from evergraph.lab.paper.experiment import Row
 from evergraph.lab.paper.metrics import METRICS
 from evergraph.lab.paper.projection import project
 from evergraph.lab.report.collect import Collection, Group, Run
-from evergraph.lab.summary import difference_to_claim, estimate, quantile
+from evergraph.lab.summary import difference_to_claim, estimate, most_without_graph, quantile
 from evergraph.lab.tables import claims
 
 METRIC_KEYS = ("pm", "fm", "current")
@@ -81,6 +81,7 @@ def _group(group: Group) -> dict[str, Any]:
             "known": [_rounded(run.results["task_incremental"]) for run in group.runs],
         },
         "memory_bytes": max(run.results["memory_bytes"] for run in group.runs),
+        "memory_bytes_without_graph": most_without_graph([run.results for run in group.runs]),
         **_stages(group.runs),
         "buffer": _buffer(group.runs),
         "config": group.config,

@@ -34,6 +34,7 @@ const range = (low, high, sign = false) =>
 const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 
 function bytes(value) {
+  if (value === null || value === undefined) return "–";
   for (const unit of ["B", "KB", "MB"]) {
     if (value < 1000) return `${value.toFixed(unit === "B" ? 0 : 1)} ${unit}`;
     value /= 1000;

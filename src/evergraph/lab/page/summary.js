@@ -129,9 +129,15 @@ function summary(body, dataset) {
       },
       {
         head: "memory",
-        title: "Kept from task to task beyond the network",
+        title: "Kept for the next task beside the network, with the graph at hand",
         value: (row) => row.memory_bytes,
         cell: (row) => bytes(row.memory_bytes),
+      },
+      {
+        head: "without graph",
+        title: "Kept where the graph does not stay at hand: features and neighbourhoods of replayed nodes too",
+        value: (row) => row.memory_bytes_without_graph,
+        cell: (row) => bytes(row.memory_bytes_without_graph),
       },
     ].filter(Boolean);
     host.replaceChildren(sortable("Summary", columns, rows, { key: all ? 3 : 2, down: true }));
