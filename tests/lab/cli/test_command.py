@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import evergraph
-from evergraph.lab.cli import COMMANDS
+from evergraph.lab.cli import COMMANDS, EXAMPLES
 from evergraph.lab.grid import parse_methods
 from evergraph.memory import SELECTORS
 from evergraph.methods import METHODS
@@ -126,6 +126,17 @@ def test_run_same_seed_same_results_other_seed_others(work: Path, command: Comma
         results.append(without_seconds(read(work / name / "results.json")))
     assert results[0] == results[1]
     assert results[0]["diagnostics"] != results[2]["diagnostics"]
+
+
+def test_run_says_which_settings_change_nothing(work: Path, command: Command):
+    words = ("run", "--dataset", "graph.npz", "--method", "analytic", "--output")
+    answer = command(*words, "a", "--set", "epochs=3", "--set", "buffer_size=50")
+    assert answer.code == 0
+    first, *others = answer.err.splitlines()
+    assert first.startswith("warning: setting 'buffer_size' and 'epochs' has no effect on ana")
+    assert "warning" not in " ".join(others)
+    used = command(*words, "b", "--set", "rows=encoder", "--set", "epochs=3")
+    assert (used.code, "warning" in used.err) == (0, False)
 
 
 def test_run_without_output_chooses_a_folder(work: Path, command: Command):
@@ -291,6 +302,11 @@ def test_every_command_is_where_the_table_says(command: Command, name: str):
     answer = command(name, "-h")
     assert answer.code == 0
     assert f"{name} [OPTIONS]" in answer.out
+    example = EXAMPLES.get(name, name)
+    assert name not in EXAMPLES or f"\n    evergraph {example}\n" in answer.out  # in one line
+    first, *words = example.split()
+    assert first == name
+    assert all(word in answer.out for word in words if word.startswith("-"))
 
 
 def test_version_is_told(command: Command):

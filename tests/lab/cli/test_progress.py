@@ -44,8 +44,11 @@ def test_time_left_counts_finished_jobs_and_parts_but_nothing_from_before():
     first, second, third, fourth = jobs(4)
     clock = Clock(4)
     clock.progress.done(first, RESULTS, "finished before")
-    assert clock.left() == "-:--:--"
-    clock.now = 60.0
+    assert clock.left() == "starting"
+    clock.now = 30.0  # until workers are loaded
+    clock.progress.message(Message(7, second.name, 0.0, "task 1/2"))
+    assert clock.left() == "starting"
+    clock.now = 90.0
     clock.progress.message(Message(7, second.name, 0.5, "task 1/2"))
     assert clock.left() == "0:05:00"  # half a job a minute, two and a half are left
     clock.progress.done(second, RESULTS, None)

@@ -44,6 +44,14 @@ def rows(path: Path) -> list[dict[str, Any]]:
         return list(csv.DictReader(file))
 
 
+def test_learn_says_which_settings_change_nothing(folder: Path, command: Command):
+    words = ("learn", "state", "--nodes", "nodes.csv", "--edges", "edges.csv", *OPTIONS)
+    answer = command(*words, "--method", "analytic")
+    assert answer.code == 0
+    expected = "setting 'buffer_size' and 'channels' and 'epochs' and 'heads' has no effect"
+    assert expected in answer.err
+
+
 def test_learn_predict_inspect_from_files(folder: Path, command: Command):
     answer = command("learn", "state", "--nodes", "nodes.csv", "--edges", "edges.csv", *OPTIONS)
     assert answer.code == 0

@@ -38,6 +38,17 @@ COMMANDS = {
     "datasets": ("listings", "List the datasets and where they come from."),
     "methods": ("listings", "List the methods, selectors and settings."),
 }
+#: What the help of a command ends with.
+EXAMPLES = {
+    "run": "run --dataset cora --method replay:selector=mf --set epochs=100",
+    "compare": "compare --dataset cora --method dslr --method replay --output grid",
+    "tune": "tune --method ewc --dataset cora --per-seed --output search",
+    "resume": "resume runs/mine",
+    "report": "report grid -o report.html",
+    "reproduce": "reproduce all --quick --output paper",
+    "learn": "learn state --nodes nodes.csv --edges edges.csv",
+    "predict": "predict state -o classes.csv",
+}
 #: Name of the thread that imports a command.
 LOADING = "loading"
 
@@ -87,7 +98,10 @@ def app(standalone_mode: bool) -> Any:
     wanted = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     for name, (module, text) in COMMANDS.items():  # others stand in the help alone
         if name == wanted:
-            parser.command(name)(flatten(getattr(load(f"{__name__}.{module}"), name)))
+            command = flatten(getattr(load(f"{__name__}.{module}"), name))
+            example = EXAMPLES.get(name)
+            epilog = f"Example:\n\n\b\n  evergraph {example}" if example else None
+            parser.command(name, epilog=epilog)(command)
         else:
             parser.command(name, help=text)(fail)
     try:

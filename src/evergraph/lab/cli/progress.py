@@ -25,6 +25,7 @@ from evergraph.events import Epoch, Event, TaskDone, TaskStarted
 from evergraph.lab.engines import Message
 from evergraph.lab.folder import Job
 from evergraph.lab.tables import Sheet
+from evergraph.methods import MethodConfig
 
 #: Least seconds between two updates of the loss, whose reading waits for the device.
 UPDATE_INTERVAL = 0.1
@@ -49,21 +50,31 @@ def show(content: Any, sheets: Iterable[Sheet], as_json: bool, line: str = "") -
         console.print(line, markup=False)
 
 
+def warn_unused(method: str, config: MethodConfig, given: Iterable[str]) -> None:
+    """Says on standard error which of the user's settings have no effect."""
+    words = " and ".join(f"'{key}'" for key in sorted(config.unused().intersection(given)))
+    if words:
+        text = f"warning: setting {words} has no effect on {method} as it is set otherwise"
+        make_console(stderr=True).print(text, markup=False)
+
+
 class TimeLeft(ProgressColumn):
     """Estimates the time left from all that was done, and how long it took.
 
     Rich's own column looks back half a minute, in which a grid may not finish one job. What was
-    there before (``skipped``) cost nothing and tells nothing.
+    there before (``skipped``) cost nothing and tells nothing, nor does the time in which workers
+    were loading (``loading``).
     """
 
     max_refresh = 0.5
 
     def render(self, task: Task) -> Text:
-        """Shows hours, minutes and seconds; dashes while nothing is done."""
+        """Shows hours, minutes and seconds as soon as something is done."""
         done = task.completed - task.fields.get("skipped", 0)
         if done <= 0 or task.total is None or task.elapsed is None:
-            return Text("-:--:--", style="progress.remaining")
-        left = max(task.total - task.completed, 0) * task.elapsed / done
+            return Text("starting", style="progress.remaining")
+        elapsed = task.elapsed - task.fields.get("loading", 0.0)
+        left = max(task.total - task.completed, 0) * elapsed / done
         return Text(str(timedelta(seconds=round(left))), style="progress.remaining")
 
 
@@ -169,6 +180,8 @@ class GridProgress(Bars):
         if self.plain:
             return
         worker = message.worker
+        if not self.bars:
+            self.bar.update(self.all, loading=self.bar.tasks[0].elapsed)
         if worker not in self.bars:
             title = f"worker {len(self.bars) + 1}"
             self.bars[worker] = self.bar.add_task(title, total=1.0, note="")

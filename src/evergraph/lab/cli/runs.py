@@ -25,7 +25,7 @@ from evergraph.config import (
 from evergraph.errors import InputError
 from evergraph.files import read_regular, write_atomic
 from evergraph.lab.cli import options
-from evergraph.lab.cli.progress import RunProgress, make_console, show
+from evergraph.lab.cli.progress import RunProgress, make_console, show, warn_unused
 from evergraph.lab.folder import RunFolder, dataset_slug, slug
 from evergraph.lab.runs import execute
 from evergraph.lab.tables import Sheet, accuracy_matrix, as_markdown, run_scores
@@ -161,6 +161,7 @@ def carry_out(
     track: str | None = None,
 ) -> None:
     """Executes a configuration and prints what came of it."""
+    warn_unused(config.method, config.make_method().config, config.overrides)
     progress = RunProgress(make_console(stderr=True))
     with progress.running():
         follow = progress if track is None else tracked(track, config, folder, progress)
