@@ -52,7 +52,7 @@ def follow(method, settings, recorded):
         assert row == pytest.approx(before, abs=0.01)
     for field in ("config_hash", "variant_hash"):
         assert results[field] == recorded[field]
-    if not name.startswith("joint"):  # 0.1.0 did not count its labels
+    if not method.startswith("joint"):  # 0.1.0 did not count its labels
         assert results["memory_bytes"] == recorded["memory_bytes"]
 
 

@@ -12,7 +12,7 @@ from test_tuning import SHARED, SpoiltStream, search_of
 from evergraph.config import RunConfig, Variant, resolve
 from evergraph.lab import runs
 from evergraph.lab.folder import make_jobs
-from evergraph.lab.nested import NestedSearch, nested_sheet, run_nested
+from evergraph.lab.nested import choices, nested_outcome, nested_sheet, run_nested
 from evergraph.lab.runs import execute
 from evergraph.lab.tuning import Search
 from evergraph.stream import Graph, Protocol, TaskStream
@@ -20,19 +20,17 @@ from evergraph.stream import Graph, Protocol, TaskStream
 Results = list[dict[str, Any] | None]
 
 
-def play(searches: Sequence[NestedSearch], pm: Callable[[RunConfig], float | None]):
+def play(searches: Sequence[Search], trials: int, seeds: int, pm: Callable[[RunConfig], Any]):
     """Runs searches whose scores are made up; returns what ran on validation and test nodes."""
     asked: dict[str, list[RunConfig]] = {}
 
-    def runner(name: str) -> Callable[[Sequence[RunConfig]], Results]:
-        def run(configs: Sequence[RunConfig]) -> Results:
-            asked[name] = list(configs)
-            values = [pm(config) for config in configs]
-            return [v if v is None else {"pm": v, "fm": None, "current": 90.0} for v in values]
+    def run(configs: Sequence[RunConfig]) -> Results:
+        asked[configs[0].protocol.evaluate] = list(configs)
+        values = [pm(config) for config in configs]
+        return [v if v is None else {"pm": v, "fm": None, "current": 90.0} for v in values]
 
-        return run
-
-    run_nested(searches, runner("validation"), runner("test"), lambda: None)
+    effort = {"trials": trials, "seeds": seeds, "after_round": lambda: None}
+    run_nested(searches, measure=run, judge=run, **effort)
     return asked
 
 
@@ -46,52 +44,56 @@ def by_hand(config: RunConfig) -> float | None:
 
 
 def test_every_seed_chooses_by_itself_and_one_choice_by_the_mean():
-    nested = NestedSearch(search_of("lwf:temperature=2"), trials=12, seeds=3)
-    asked = play([nested], by_hand)
-    lams = [trial.settings["lam"] for trial in nested.search.trials]
+    search = search_of("lwf:temperature=2")
+    asked = play([search], 12, 3, by_hand)
+    lams = [trial["lam"] for trial in search.trials]
     assert lams[0] == 1.0  # the default
     assert len(set(lams)) == len(lams) == 7  # the whole grid
     assert len(asked["validation"]) == 7 * 3
     three, ten = lams.index(3.0), lams.index(10.0)
-    assert nested.choices() == {"preset": [0] * 3, "one": [ten] * 3, "per_seed": [three, ten, ten]}
+    assert choices(search, 3) == {
+        "preset": [(0, seed) for seed in range(3)],
+        "one": [(ten, seed) for seed in range(3)],
+        "per_seed": [(three, 0), (ten, 1), (ten, 2)],
+    }
     assert {(c.settings["lam"], c.seed) for c in asked["test"]} == {
         *((1.0, seed) for seed in range(3)),
         *((10.0, seed) for seed in range(3)),
         (3.0, 0),
     }
-    outcome = nested.outcome()
+    outcome = nested_outcome(search, 3)
+    assert outcome["per_seed"]["chosen"] == [three, ten, ten]
     assert outcome["preset"]["pm"]["mean"] == pytest.approx((68 + 62 + 63) / 3)
     assert outcome["one"]["pm"]["mean"] == pytest.approx((63 + 71 + 72) / 3)
     assert outcome["per_seed"]["pm"]["mean"] == pytest.approx((70 + 71 + 72) / 3)
     assert outcome["change"] == pytest.approx({"mean": 7 / 3, "std": 7 / 3**0.5})
     (row,) = nested_sheet([outcome]).rows
     assert row[1:] == ["7", "3", "64.33 ± 3.21", "68.67 ± 4.93", "71.00 ± 1.00", "+2.33 ± 4.04"]
-    assert len(nested.rows()) == 7 * 3 + 7
-    failed = [row for row in nested.rows() if row.pm is None]
+    assert len(search.seed_rows()) == 7 * 3 + 7
+    failed = [row for row in search.seed_rows() if row.pm is None]
     assert {(row.trial, row.seed) for row in failed} == {(lams.index(100.0), s) for s in (1, 2)}
-    assert [r.seeds for r in nested.search.rows() if r.settings == "lam=100"] == [0]
+    assert [r.seeds for r in search.rows() if r.settings == "lam=100"] == [0]
 
 
 def test_candidates_are_blind_the_same_for_all_and_grow_from_the_front():
     few, many = search_of("dslr"), search_of("dslr")
     few.draw(4)
     many.draw(12)
-    settings = [trial.settings for trial in many.trials]
-    assert [trial.settings for trial in few.trials] == settings[:4]
+    settings = many.trials
+    assert few.trials == settings[:4]
     assert settings[0] == many.start
     assert len({tuple(point.values()) for point in settings}) == 12
     for point in settings:
         assert all(value in many.space[key] for key, value in point.items())
     # What seeds answer changes nothing of what is tried.
-    first, second = (NestedSearch(search_of("dslr"), 5, 2) for _ in range(2))
-    one = play([first], lambda config: float(config.seed))
-    other = play([second], lambda config: -config.settings["lam"])
+    one = play([search_of("dslr")], 5, 2, lambda config: float(config.seed))
+    other = play([search_of("dslr")], 5, 2, lambda config: -config.settings["lam"])
     assert one["validation"] == other["validation"]
 
 
 def test_methods_have_the_same_effort_and_advance_together():
-    searches = [NestedSearch(search_of(m, d), 3, 2) for d in ("a", "b") for m in ("lwf", "replay")]
-    asked = play(searches, lambda config: 1.0)["validation"]
+    searches = [search_of(m, d) for d in ("a", "b") for m in ("lwf", "replay")]
+    asked = play(searches, 3, 2, lambda config: 1.0)["validation"]
     assert [(c.dataset, c.method, c.seed) for c in asked] == [
         (dataset, method, seed)
         for dataset in ("a", "b")
@@ -102,8 +104,7 @@ def test_methods_have_the_same_effort_and_advance_together():
 
 
 def test_what_was_chosen_is_judged_as_any_other_run():
-    nested = NestedSearch(search_of("lwf", "cora"), 2, 1)
-    asked = play([nested], lambda config: 1.0 - config.seed)
+    asked = play([search_of("lwf", "cora")], 2, 1, lambda config: 1.0)
     assert {config.protocol.evaluate for config in asked["validation"]} == {"validation"}
     (preset,) = asked["test"]  # the first of equals
     usual = resolve(Variant.parse("cora"), Variant.parse("lwf"), 0, SHARED)
@@ -129,24 +130,23 @@ def test_no_seed_judges_a_node_that_it_chose_by(make_graph: Callable[..., Graph]
 def test_choice_does_not_depend_on_a_label_of_a_test_node(
     work: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ):
-    def search(folder: str, stream: type[TaskStream], shared: dict[str, Any]) -> NestedSearch:
+    def tune(folder: str, stream: type[TaskStream]) -> Search:
         monkeypatch.setattr(runs, "TaskStream", stream)
-        nested = NestedSearch(
-            Search(Variant.parse("graph.npz"), Variant.parse(method), SHARED | shared), 3, 2
-        )
+        search = search_of(method)
 
         def run(configs: Sequence[RunConfig]) -> Results:
             jobs = make_jobs(configs, work / folder / configs[0].protocol.evaluate)
             return [execute(job.config, job.path, trial=True) for job in jobs]
 
-        run_nested([nested], run, run, lambda: None)
-        return nested
+        effort = {"trials": 3, "seeds": 2, "after_round": lambda: None}
+        run_nested([search], measure=run, judge=run, **effort)
+        return search
 
-    def on(nodes: str, nested: NestedSearch):
-        return [row for row in nested.rows() if row.nodes == nodes]
+    def on(nodes: str, search: Search):
+        return [row for row in search.seed_rows() if row.nodes == nodes]
 
-    clean, spoilt = search("clean", TaskStream, {}), search("spoilt", SpoiltStream, {})
+    clean, spoilt = tune("clean", TaskStream), tune("spoilt", SpoiltStream)
     assert on("validation", spoilt) == on("validation", clean)
-    assert spoilt.choices() == clean.choices()
+    assert choices(spoilt, 2) == choices(clean, 2)
     # The labels were indeed spoilt: what was chosen is judged otherwise.
     assert on("test", spoilt) != on("test", clean)

@@ -66,14 +66,15 @@ def test_search_adds_a_start_that_the_grid_lacks(monkeypatch: pytest.MonkeyPatch
 def test_search_runs_are_judged_on_validation_nodes_only():
     search = search_of()
     for trial in search.propose(3):
-        for config in search.configs(trial, range(2)):
-            assert config.protocol.evaluate == "validation"
-            assert config.protocol.validation_fraction == 0.1
-            assert trial.settings.items() <= config.settings.items()
+        config = search.config(trial, 1)
+        assert config.protocol.evaluate == "validation"
+        assert config.protocol.validation_fraction == 0.1
+        assert search.trials[trial].items() <= config.settings.items()
     with pytest.raises(InputError, match=r"'evaluate' to be validation.*'test'"):
         search_of(evaluate="test")
-    (config,) = search_of(validation_fraction=0.3).configs(search.trials[0], range(1))
-    assert config.protocol.validation_fraction == 0.3
+    other = search_of(validation_fraction=0.3)
+    other.propose(1)
+    assert other.config(0, 0).protocol.validation_fraction == 0.3
 
 
 def scores_of(config: RunConfig) -> dict[str, Any]:

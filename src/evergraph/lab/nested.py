@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from evergraph.lab.summary import mean_std
-from evergraph.lab.tables import Sheet, spread
-from evergraph.lab.trials import SeedRow
-from evergraph.lab.tuning import Measure, Search, Trial
+from evergraph.lab.tables import METRICS, Sheet, spread
+from evergraph.lab.tuning import Measure, Search, run_trials
 
 #: The ways to choose, as columns name them.
 CHOICES = {
@@ -24,86 +23,11 @@ CHOICES = {
 }
 
 
-class NestedSearch:
-    """A search whose every seed chooses for itself.
-
-    Args:
-        search: What is tuned; its trials are drawn here.
-        trials: How many candidates every seed has; a smaller grid is taken whole.
-        seeds: How many seeds, from 0 on.
-    """
-
-    def __init__(self, search: Search, trials: int, seeds: int) -> None:
-        search.draw(trials)
-        self.search, self.seeds = search, range(seeds)
-        self.judged: dict[tuple[int, int], dict[str, Any] | None] = {}  # by trial and seed
-
-    def choices(self) -> dict[str, list[int | None]]:
-        """Returns the trial that every way to choose takes for each seed, None without any."""
-        means = [trial.mean("pm") for trial in self.search.trials]
-        own = [
-            _best([_pm(trial.results[seed]) for trial in self.search.trials]) for seed in self.seeds
-        ]
-        count = len(self.seeds)
-        return {"preset": [0] * count, "one": [_best(means)] * count, "per_seed": own}
-
-    def chosen(self) -> list[tuple[int, int]]:
-        """Lists what has to be judged on test nodes: every trial with a seed that chose it."""
-        pairs = {
-            (trial, seed)
-            for choice in self.choices().values()
-            for trial, seed in zip(choice, self.seeds, strict=True)
-            if trial is not None
-        }
-        return sorted(pairs)
-
-    def rows(self) -> list[SeedRow]:
-        """Returns every run: those on validation nodes, then those on test nodes."""
-        names = self.search.dataset_name, self.search.method.label
-        runs = [
-            (number, seed, "validation", result)
-            for number, trial in enumerate(self.search.trials)
-            for seed, result in zip(self.seeds, trial.results, strict=False)
-        ]
-        runs += [(*place, "test", result) for place, result in self.judged.items()]
-        return [
-            SeedRow(*names, trial, seed, nodes, *_scores(result))
-            for trial, seed, nodes, result in runs
-        ]
-
-    def outcome(self) -> dict[str, Any]:
-        """Summarises what every way to choose comes to on test nodes, and what it changes."""
-        choices = self.choices()
-        results: dict[str, list[dict[str, Any] | None]] = {
-            way: [
-                None if trial is None else self.judged.get((trial, seed))
-                for trial, seed in zip(choice, self.seeds, strict=True)
-            ]
-            for way, choice in choices.items()
-        }
-        pairs = zip(results["per_seed"], results["one"], strict=True)
-        changes = [mine["pm"] - one["pm"] for mine, one in pairs if mine and one]
-        return {
-            "dataset": self.search.dataset_name,
-            "method": self.search.method.label,
-            "trials": len(self.search.trials),
-            "seeds": list(self.seeds),
-            **{
-                way: {
-                    "chosen": choices[way],
-                    **{
-                        metric: mean_std([run[metric] for run in runs if run])
-                        for metric in ("pm", "fm", "current")
-                    },
-                }
-                for way, runs in results.items()
-            },
-            "change": mean_std(changes),
-        }
-
-
 def run_nested(
-    searches: Sequence[NestedSearch],
+    searches: Sequence[Search],
+    *,
+    trials: int,
+    seeds: int,
     measure: Measure,
     judge: Measure,
     after_round: Callable[[], None],
@@ -112,29 +36,63 @@ def run_nested(
 
     Args:
         searches: What is tuned.
+        trials: Candidates of each search; a smaller grid is taken whole.
+        seeds: Seeds of each candidate, from 0 on.
         measure: Runs configurations on validation nodes, returning results in their order.
         judge: Does the same on test nodes.
         after_round: Called when results are in.
     """
-    asked: list[tuple[NestedSearch, Trial]] = []
-    for dataset in dict.fromkeys(nested.search.dataset_name for nested in searches):
-        mine = [nested for nested in searches if nested.search.dataset_name == dataset]
-        most = max(len(nested.search.trials) for nested in mine)
-        for place in range(most):  # candidate by candidate: all methods advance alike
-            asked += [(n, trial) for n in mine for trial in n.search.trials[place : place + 1]]
-    configs = [nested.search.configs(trial, nested.seeds) for nested, trial in asked]
-    found = iter(measure([config for group in configs for config in group]))
-    for (_, trial), group in zip(asked, configs, strict=True):
-        trial.results = [next(found) for _ in group]
-    after_round()
-    chosen = [(nested, place) for nested in searches for place in nested.chosen()]
-    final = [
-        nested.search.configs(nested.search.trials[number], [seed], test=True)[0]
-        for nested, (number, seed) in chosen
+    for search in searches:
+        search.draw(trials)
+    places = [
+        (search, trial, seed)
+        for dataset in dict.fromkeys(search.names[0] for search in searches)
+        for trial in range(trials)  # candidate by candidate: all methods advance alike
+        for search in searches
+        if search.names[0] == dataset and trial < len(search.trials)
+        for seed in range(seeds)
     ]
-    for (nested, pair), result in zip(chosen, judge(final), strict=True):
-        nested.judged[pair] = result
+    run_trials(places, measure)
     after_round()
+    chosen = [
+        (search, *pair)
+        for search in searches
+        for pair in sorted({pair for pairs in choices(search, seeds).values() for pair in pairs})
+    ]
+    run_trials(chosen, judge, "test")
+    after_round()
+
+
+def choices(search: Search, seeds: int) -> dict[str, list[tuple[int, int]]]:
+    """Returns by each way to choose the trial that every seed gets, as (trial, seed).
+
+    A seed is left out where no trial could be measured.
+    """
+    ways: dict[str, list[tuple[int, int]]] = {"preset": [], "one": [], "per_seed": []}
+    one = search.finalists(1)
+    for seed in range(seeds):
+        runs = [search.runs["validation", trial, seed] for trial in range(len(search.trials))]
+        own = {trial: run["pm"] for trial, run in enumerate(runs) if run is not None}
+        ways["preset"].append((0, seed))
+        ways["one"] += [(trial, seed) for trial in one]
+        ways["per_seed"] += [(max(own, key=own.__getitem__), seed)] if own else []
+    return ways
+
+
+def nested_outcome(search: Search, seeds: int) -> dict[str, Any]:
+    """Summarises what every way to choose comes to on test nodes, and what it changes."""
+    found: dict[str, Any] = {}
+    pm: dict[str, dict[int, float]] = {}
+    for way, pairs in choices(search, seeds).items():
+        runs = {seed: search.runs["test", trial, seed] for trial, seed in pairs}
+        known = {seed: run for seed, run in runs.items() if run is not None}
+        pm[way] = {seed: run["pm"] for seed, run in known.items()}
+        scores = {key: mean_std([run[key] for run in known.values()]) for key in METRICS}
+        found[way] = {"chosen": [trial for trial, _ in pairs], **scores}
+    both = pm["one"].keys() & pm["per_seed"].keys()
+    change = mean_std([pm["per_seed"][seed] - pm["one"][seed] for seed in sorted(both)])
+    about = {"dataset": search.names[0], "method": search.names[1], "trials": len(search.trials)}
+    return {**about, "seeds": list(range(seeds)), **found, "change": change}
 
 
 def nested_sheet(outcomes: Sequence[dict[str, Any]]) -> Sheet:
@@ -151,17 +109,3 @@ def nested_sheet(outcomes: Sequence[dict[str, Any]]) -> Sheet:
     ]
     columns = ["dataset · method", "trials", "seeds", *CHOICES.values(), "change by seed"]
     return Sheet("PM on test nodes, mean ± std over seeds, %", columns, rows)
-
-
-def _best(values: Sequence[float | None]) -> int | None:
-    """Returns the place of the highest value, the first of equals."""
-    known = [(value, -place) for place, value in enumerate(values) if value is not None]
-    return -max(known)[1] if known else None
-
-
-def _pm(result: dict[str, Any] | None) -> float | None:
-    return None if result is None else result["pm"]
-
-
-def _scores(result: dict[str, Any] | None) -> list[float | None]:
-    return [None if result is None else result[key] for key in ("pm", "fm", "current")]

@@ -130,12 +130,25 @@ def best_row(rows: Iterable[TrialRow]) -> TrialRow | None:
     return max(scored, key=lambda entry: entry[:3])[3] if scored else None
 
 
-def write_log(folder: Path, rows: Sequence[TrialRow]) -> None:
-    """Writes ``trials.csv``, and ``best.yaml`` with the settings that were best."""
-    make_folder(folder)
-    write_atomic(folder / "trials.csv", write_rows(rows, TrialRow))
-    best = yaml.safe_dump(best_settings(rows), sort_keys=False, allow_unicode=True)
-    write_atomic(folder / "best.yaml", best.encode())
+class Log:
+    """What a folder holds of searches: trials and their runs as tables, and what was best.
+
+    Rows of other datasets and methods that were there before stay.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.trials, self.seeds = folder, folder / "trials.csv", folder / "seeds.csv"
+        self.old_trials = read_rows(self.trials, TrialRow) if self.trials.exists() else []
+        self.old_seeds = read_rows(self.seeds, SeedRow) if self.seeds.exists() else []
+
+    def write(self, trials: Sequence[TrialRow], seeds: Sequence[SeedRow]) -> None:
+        """Writes ``trials.csv``, ``seeds.csv`` and ``best.yaml``, the settings that were best."""
+        make_folder(self.folder)
+        rows = join_rows(self.old_trials, trials)
+        write_atomic(self.trials, write_rows(rows, TrialRow))
+        write_atomic(self.seeds, write_rows(join_rows(self.old_seeds, seeds), SeedRow))
+        best = yaml.safe_dump(best_settings(rows), sort_keys=False, allow_unicode=True)
+        write_atomic(self.folder / "best.yaml", best.encode())
 
 
 def by_search(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:

@@ -1,9 +1,10 @@
-"""Tuning: searches a method's declared grid with Optuna, on validation nodes alone.
+"""Tuning: searches a method's declared grid on validation nodes alone.
 
-Every search goes in rounds of :data:`BATCH` trials, whatever the number of workers, so that the
-outcome depends neither on them nor on timing. All searches of a command go round by round
-together: wherever it is stopped, every method has had the same effort. Optuna's study is rebuilt
-from finished run folders, which is how a search continues.
+Optuna proposes; every search goes in rounds of :data:`BATCH` trials, whatever the number of
+workers, so that the outcome depends neither on them nor on timing. All searches of a command go
+round by round together: wherever it is stopped, every method has had the same effort. Optuna's
+study is rebuilt from finished run folders, which is how a search continues. Trials may also be
+drawn blind, for every seed to choose among (:mod:`evergraph.lab.nested`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +19,8 @@ import torch
 
 from evergraph.config import RunConfig, Variant, resolve
 from evergraph.errors import InputError
-from evergraph.lab.trials import TrialRow, settings_text
+from evergraph.lab.tables import METRICS
+from evergraph.lab.trials import SeedRow, TrialRow, settings_text
 from evergraph.methods import method_class
 from evergraph.methods.base import SearchSpace
 from evergraph.rng import make_generator
@@ -42,7 +43,33 @@ RECIPE: SearchSpace = {
 }
 
 Settings = dict[str, Any]
-Measure = Callable[[Sequence[RunConfig]], Sequence[dict[str, Any] | None]]
+Point = tuple[int, ...]  # of a grid: the place of every setting among its values
+Results = dict[str, Any] | None  # of a run, None if it failed
+Measure = Callable[[Sequence[RunConfig]], Sequence[Results]]
+
+
+def settings_at(space: SearchSpace, point: Point) -> Settings:
+    """Returns the values at a point of a grid."""
+    return {key: space[key][place] for key, place in zip(space, point, strict=True)}
+
+
+def point_of(space: SearchSpace, settings: Settings) -> Point:
+    """Finds the point of a grid that has some values."""
+    return tuple(values.index(settings[key]) for key, values in space.items())
+
+
+def draw_new(space: SearchSpace, known: Iterable[Point], generator: torch.Generator) -> Point:
+    """Draws a point of a grid that is not known yet; there must be one."""
+    while True:
+        sizes = [len(values) for values in space.values()]
+        point = tuple(int(torch.randint(size, (), generator=generator)) for size in sizes)
+        if point not in known:
+            return point
+
+
+def num_points(space: SearchSpace) -> int:
+    """Counts the points of a grid."""
+    return math.prod(len(values) for values in space.values())
 
 
 class Proposals:
@@ -67,13 +94,13 @@ class Proposals:
             else optuna.distributions.CategoricalDistribution(range(len(values)))
             for key, values in space.items()
         }
-        self.asked: dict[tuple[int, ...], Any] = {}
+        self.asked: dict[Point, Any] = {}
         self.generator = make_generator(seed, "tuning")
         sampler = optuna.samplers.TPESampler(
             seed=seed, n_startup_trials=STARTUP, constant_liar=True
         )
         self.study = optuna.create_study(direction="maximize", sampler=sampler)
-        self.study.enqueue_trial({key: space[key].index(value) for key, value in start.items()})
+        self._enqueue(point_of(space, start))
 
     def ask(self, count: int) -> list[Settings]:
         """Returns new points, as many as asked for or as the grid still has."""
@@ -82,13 +109,16 @@ class Proposals:
 
     def tell(self, settings: Settings, value: float | None) -> None:
         """Takes the value of a point, None if it has none."""
-        trial = self.asked[tuple(self.space[key].index(settings[key]) for key in self.space)]
+        trial = self.asked[point_of(self.space, settings)]
         self.study.tell(trial, value, state=self.failed if value is None else None)
 
-    def _ask_new(self) -> tuple[int, ...]:
+    def _enqueue(self, point: Point) -> None:
+        self.study.enqueue_trial(dict(zip(self.space, point, strict=True)))
+
+    def _ask_new(self) -> Point:
         for attempt in range(PATIENCE + 1):
             if attempt == PATIENCE:
-                self.study.enqueue_trial(dict(zip(self.space, self._draw_new(), strict=True)))
+                self._enqueue(draw_new(self.space, self.asked, self.generator))
             trial = self.study.ask(self.distributions)
             point = tuple(trial.params[key] for key in self.space)
             if point not in self.asked:
@@ -96,30 +126,6 @@ class Proposals:
             self.study.tell(trial, state=self.failed)
         self.asked[point] = trial
         return point
-
-    def _draw_new(self) -> tuple[int, ...]:
-        """Draws a point of the grid that was not asked for yet."""
-        while True:
-            point = draw_point(self.space, self.generator)
-            if point not in self.asked:
-                return point
-
-
-def num_points(space: SearchSpace) -> int:
-    """Counts the points of a grid."""
-    return math.prod(len(values) for values in space.values())
-
-
-def settings_at(space: SearchSpace, point: tuple[int, ...]) -> Settings:
-    """Returns the values at a point of a grid."""
-    return {key: space[key][place] for key, place in zip(space, point, strict=True)}
-
-
-def draw_point(space: SearchSpace, generator: torch.Generator) -> tuple[int, ...]:
-    """Draws a point of a grid, as places among the values of every setting."""
-    return tuple(
-        int(torch.randint(len(values), (), generator=generator)) for values in space.values()
-    )
 
 
 def _import_optuna() -> Any:
@@ -138,20 +144,6 @@ def _numeric(values: Iterable[Any]) -> bool:
     return all(isinstance(value, int | float) for value in values)
 
 
-@dataclass
-class Trial:
-    """A point of the grid and the results of its runs so far, one per seed."""
-
-    settings: Settings
-    results: list[dict[str, Any] | None] = field(default_factory=list)
-
-    def mean(self, metric: str) -> float | None:
-        """Averages a score over seeds, None where a run failed or has none."""
-        values = [None if result is None else result[metric] for result in self.results]
-        known = [value for value in values if value is not None]
-        return statistics.fmean(known) if known and len(known) == len(values) else None
-
-
 class Search:
     """The search of one method's settings on one dataset.
 
@@ -160,6 +152,10 @@ class Search:
         method: The method; settings given with it are not searched.
         shared: Settings for every method that has them; not searched either.
         recipe: Whether to search :data:`RECIPE` besides the method's own grid.
+
+    Attributes:
+        trials: The points of the grid that are tried.
+        runs: Results by judged nodes (``validation`` or ``test``), trial and seed.
     """
 
     def __init__(
@@ -178,19 +174,20 @@ class Search:
         fixed = {*method.options, *shared}
         self.start = {key: now[key] for key in declared if key not in fixed}
         self.space = {key: _with(declared[key], value) for key, value in self.start.items()}
-        self.dataset_name = config.dataset_name
-        self.trials: list[Trial] = []
+        self.names = config.dataset_name, method.label
+        self.trials: list[Settings] = []
+        self.runs: dict[tuple[str, int, int], Results] = {}
 
     @cached_property
     def proposals(self) -> Proposals:
         """Proposes what to try next."""
         return Proposals(self.space, self.start)
 
-    def propose(self, count: int) -> list[Trial]:
-        """Makes new trials, fewer than asked for where the grid ends."""
-        trials = [Trial(settings) for settings in self.proposals.ask(count)]
-        self.trials += trials
-        return trials
+    def propose(self, count: int) -> list[int]:
+        """Adds trials and returns their numbers, fewer than asked for where the grid ends."""
+        first = len(self.trials)
+        self.trials += self.proposals.ask(count)
+        return list(range(first, len(self.trials)))
 
     def draw(self, count: int) -> None:
         """Makes the trials at once: the start, then others drawn blind from the grid.
@@ -198,48 +195,68 @@ class Search:
         The first of a larger number are the same, and a grid with fewer points is taken whole.
         """
         generator = make_generator(0, "candidates")
-        points = [tuple(values.index(self.start[key]) for key, values in self.space.items())]
+        points = [point_of(self.space, self.start)]
         while len(points) < min(count, num_points(self.space)):
-            point = draw_point(self.space, generator)
-            if point not in points:
-                points.append(point)
-        self.trials = [Trial(settings_at(self.space, point)) for point in points]
+            points.append(draw_new(self.space, points, generator))
+        self.trials = [settings_at(self.space, point) for point in points]
 
-    def configs(self, trial: Trial, seeds: Iterable[int], *, test: bool = False) -> list[RunConfig]:
-        """Describes the runs of a trial; its label, and so its folder, names the settings.
+    def config(self, trial: int, seed: int, nodes: str = "validation") -> RunConfig:
+        """Describes a run of a trial; its label, and so its folder, names the settings.
 
-        Those on ``test`` nodes learn from all training nodes, validation nodes among them.
+        One on ``test`` nodes learns from all training nodes, validation nodes among them.
         """
-        shared = {key: self.shared[key] for key in self.shared if not (test and key in JUDGED)}
-        options = {**self.method.options, **trial.settings}
-        text = settings_text(trial.settings, ",")
+        settings = self.trials[trial]
+        dropped = JUDGED if nodes == "test" else {}
+        shared = {key: value for key, value in self.shared.items() if key not in dropped}
+        options = {**self.method.options, **settings}
+        text = settings_text(settings, ",")
         label = f"{self.method.label}:{text}" if text else self.method.label
         variant = Variant(name=self.method.name, options=options, label=label)
-        return [resolve(self.dataset, variant, seed, shared) for seed in seeds]
+        return resolve(self.dataset, variant, seed, shared)
 
-    def finalists(self, count: int) -> list[Trial]:
+    def scores(self, trial: int, metric: str) -> list[float | None]:
+        """Lists a score on validation nodes by seed, None where a run failed or has none."""
+        found = [run for place, run in self.runs.items() if place[:2] == ("validation", trial)]
+        return [None if run is None else run[metric] for run in found]
+
+    def mean(self, trial: int, metric: str = "pm") -> float | None:
+        """Averages a score on validation nodes over seeds, None where a run has none."""
+        values = self.scores(trial, metric)
+        known = [value for value in values if value is not None]
+        return statistics.fmean(known) if known and len(known) == len(values) else None
+
+    def finalists(self, count: int) -> list[int]:
         """Returns the best trials so far, the earlier of equals first."""
-        scored = [(pm, trial) for trial in self.trials if (pm := trial.mean("pm")) is not None]
-        scored.sort(key=lambda pair: -pair[0])
-        return [trial for _, trial in scored[:count]]
+        means = [self.mean(trial) for trial in range(len(self.trials))]
+        scored = [(-pm, trial) for trial, pm in enumerate(means) if pm is not None]
+        return [trial for _, trial in sorted(scored)[:count]]
 
-    def num_runs(self, trials: int, seeds: int, finalists: int) -> int:
+    def num_runs(self, trials: int, seeds: int, finalists: int = 0) -> int:
         """Counts the runs of the whole search."""
         points = min(trials, num_points(self.space))
         return (points + min(finalists, points)) * seeds
 
     def rows(self) -> list[TrialRow]:
-        """Returns the log so far."""
+        """Returns the log so far, a row per trial."""
         rows = []
-        for number, trial in enumerate(self.trials):
-            if not trial.results:
-                continue
-            pm, fm, current = (trial.mean(metric) for metric in ("pm", "fm", "current"))
-            seeds = 0 if pm is None else len(trial.results)
-            text = settings_text(trial.settings)
-            names = self.dataset_name, self.method.label
-            rows.append(TrialRow(*names, number, seeds, pm, fm, current, text))
+        for trial, settings in enumerate(self.trials):
+            seeds = len(self.scores(trial, "pm"))
+            if seeds:
+                pm, fm, current = (self.mean(trial, metric) for metric in METRICS)
+                text = settings_text(settings)
+                rows.append(
+                    TrialRow(*self.names, trial, 0 if pm is None else seeds, pm, fm, current, text)
+                )
         return rows
+
+    def seed_rows(self) -> list[SeedRow]:
+        """Returns the log so far, a row per run."""
+        return [
+            SeedRow(
+                *self.names, trial, seed, nodes, *(run[key] if run else None for key in METRICS)
+            )
+            for (nodes, trial, seed), run in self.runs.items()
+        ]
 
 
 def _with(values: tuple[Any, ...], start: Any) -> tuple[Any, ...]:
@@ -248,6 +265,15 @@ def _with(values: tuple[Any, ...], start: Any) -> tuple[Any, ...]:
         return values
     joined = (*values, start)
     return tuple(sorted(joined)) if _numeric(joined) else joined
+
+
+def run_trials(
+    places: Sequence[tuple[Search, int, int]], measure: Measure, nodes: str = "validation"
+) -> None:
+    """Runs trials of searches, each with a seed, and notes their results."""
+    results = measure([search.config(trial, seed, nodes) for search, trial, seed in places])
+    for (search, trial, seed), result in zip(places, results, strict=True):
+        search.runs[nodes, trial, seed] = result
 
 
 def run_searches(
@@ -269,20 +295,13 @@ def run_searches(
         measure: Runs configurations, returning results in their order, None for failures.
         after_round: Called when results of a round are in.
     """
-
-    def run(chosen: list[tuple[Search, Trial]], which: range) -> None:
-        configs = [search.configs(trial, which) for search, trial in chosen]
-        results = iter(measure([config for group in configs for config in group]))
-        for (_, trial), group in zip(chosen, configs, strict=True):
-            trial.results += [next(results) for _ in group]
-
     for done in range(0, trials, BATCH):
         count = min(BATCH, trials - done)
-        proposed = [(search, trial) for search in searches for trial in search.propose(count)]
-        run(proposed, range(seeds))
-        for search, trial in proposed:
-            search.proposals.tell(trial.settings, trial.mean("pm"))
+        new = [(search, trial) for search in searches for trial in search.propose(count)]
+        run_trials([(*pair, seed) for pair in new for seed in range(seeds)], measure)
+        for search, trial in new:
+            search.proposals.tell(search.trials[trial], search.mean(trial))
         after_round()
     best = [(search, trial) for search in searches for trial in search.finalists(finalists)]
-    run(best, range(seeds, 2 * seeds))
+    run_trials([(*pair, seed) for pair in best for seed in range(seeds, 2 * seeds)], measure)
     after_round()

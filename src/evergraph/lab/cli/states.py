@@ -54,12 +54,13 @@ def learn(
     as_json: options.JsonOption = False,
 ) -> None:
     """Take new nodes, edges and labels into a state, and learn from them."""
+    settings = parse_settings(sets or [])
     given = {
         "method": method,
         "buffer_size": buffer_size,
         "seed": seed,
         "validation_fraction": validation_fraction,
-        "settings": parse_settings(sets) if sets else None,
+        "settings": settings or None,
     }
     given = {key: value for key, value in given.items() if value is not None}
     named = {
@@ -85,8 +86,8 @@ def learn(
             device=pick_device(device),
             on_event=progress,
         )
-    words = {*given, *given.get("settings", ())}
-    warn_unused(following.config.parameters.method, following.learner.method.config, words)
+    name, learned = following.config.parameters.method, following.learner.method.config
+    warn_unused(name, learned, {*given, *settings})
     show(following, state, as_json)
 
 

@@ -12,26 +12,16 @@ import typer
 
 from evergraph.config import RunConfig, Variant, check_shared, parse_settings
 from evergraph.errors import InputError
-from evergraph.files import read_json, write_atomic, write_json
+from evergraph.files import read_json, write_json
 from evergraph.lab.cli import options
 from evergraph.lab.cli.grids import check_at_least, check_finished
 from evergraph.lab.cli.progress import GridProgress, make_console, show
 from evergraph.lab.engines import Resources
 from evergraph.lab.folder import Job, check_output, make_jobs
 from evergraph.lab.grid import parse_methods, run_grid
-from evergraph.lab.nested import NestedSearch, nested_sheet, run_nested
-from evergraph.lab.tables import METRICS, Sheet, as_markdown, number
-from evergraph.lab.trials import (
-    Row,
-    SeedRow,
-    TrialRow,
-    best_row,
-    by_search,
-    join_rows,
-    read_rows,
-    write_log,
-    write_rows,
-)
+from evergraph.lab.nested import nested_outcome, nested_sheet, run_nested
+from evergraph.lab.tables import METRICS, Sheet, number
+from evergraph.lab.trials import Log, TrialRow, best_row, by_search
 from evergraph.lab.tuning import Search, run_searches
 
 
@@ -81,62 +71,38 @@ def tune(
         for graph in dataset or ["cora"]
         for variant in variants
     ]
-    if per_seed:
-        tune_per_seed(searches, output, resources, trials, seeds or 10, as_json)
-        return
-    log = output / "trials.csv"
-    old = _read_old(log, TrialRow)
-    effort = {"trials": trials, "seeds": seeds or 2, "finalists": 3}
-    effort |= {} if finalists is None else {"finalists": finalists}
-    runner = Runner(output, resources, sum(search.num_runs(**effort) for search in searches))
-
-    def rows() -> list[TrialRow]:
-        return [row for search in searches for row in search.rows()]
-
-    with runner.progress.running():
-        run_searches(
-            searches,
-            **effort,
-            measure=runner.measure,
-            after_round=lambda: write_log(output, join_rows(old, rows())),
-        )
-    content, line = [asdict(row) for row in rows()], f"{log} · {output / 'best.yaml'}"
-    show(content, [tuning_sheet(rows())], as_json, line)
-    check_finished(runner.failed)
-
-
-def tune_per_seed(
-    searches: Sequence[Search],
-    output: Path,
-    resources: Resources,
-    trials: int,
-    seeds: int,
-    as_json: bool,
-) -> None:
-    """Lets every seed choose for itself; writes every run and what each way to choose comes to."""
-    nested = [NestedSearch(search, trials, seeds) for search in searches]
-    log, by_seed = output / "trials.csv", output / "seeds.csv"
-    old, old_seeds = _read_old(log, TrialRow), _read_old(by_seed, SeedRow)
-    runner = Runner(output, resources, sum(len(search.trials) * seeds for search in searches))
+    log = Log(output)
 
     def write() -> None:
-        write_log(output, join_rows(old, [row for search in searches for row in search.rows()]))
-        rows = join_rows(old_seeds, [row for search in nested for row in search.rows()])
-        write_atomic(by_seed, write_rows(rows, SeedRow))
+        log.write(
+            [row for search in searches for row in search.rows()],
+            [row for search in searches for row in search.seed_rows()],
+        )
 
-    with runner.progress.running():
-        run_nested(nested, runner.measure, runner.judge, write)
-    outcomes = [search.outcome() for search in nested]
-    sheet = nested_sheet(outcomes)
-    write_json(output / "choices.json", outcomes)
-    write_atomic(output / "choices.md", as_markdown([sheet]).encode())
-    show(outcomes, [sheet], as_json, f"{log} · {by_seed} · {output}/choices.json")
+    if per_seed:
+        effort = {"trials": trials, "seeds": seeds or 10}
+        runner = Runner(output, resources, sum(s.num_runs(**effort) for s in searches))
+        with runner.progress.running():
+            run_nested(
+                searches,
+                **effort,
+                measure=runner.measure,
+                judge=runner.judge,
+                after_round=write,
+            )
+        outcomes = [nested_outcome(search, effort["seeds"]) for search in searches]
+        write_json(output / "choices.json", outcomes)
+        show(outcomes, [nested_sheet(outcomes)], as_json, f"{log.seeds} · {output}/choices.json")
+    else:
+        effort = {"trials": trials, "seeds": seeds or 2}
+        effort["finalists"] = 3 if finalists is None else finalists
+        runner = Runner(output, resources, sum(s.num_runs(**effort) for s in searches))
+        with runner.progress.running():
+            run_searches(searches, **effort, measure=runner.measure, after_round=write)
+        rows = [row for search in searches for row in search.rows()]
+        line = f"{log.trials} · {output / 'best.yaml'}"
+        show([asdict(row) for row in rows], [tuning_sheet(rows)], as_json, line)
     check_finished(runner.failed)
-
-
-def _read_old(path: Path, kind: type[Row]) -> list[Row]:
-    """Reads what earlier searches wrote into the same folder."""
-    return read_rows(path, kind) if path.exists() else []
 
 
 class Runner:
