@@ -174,7 +174,7 @@ class Joint(Method[JointConfig]):
         self.num_labels = int(state.get("num_labels", 0))
         if self.num_labels < 0:
             raise ValueError("a negative number of labels")
-        if "analytic" in state:
+        if self.config.learner == "analytic" and "analytic" in state:
             self.analytic = Analytic(AnalyticConfig())
             self.analytic.load_state_dict(state["analytic"])
 
