@@ -10,8 +10,9 @@ being the attention of all layers, heads and edges after the softmax; on a backb
 attention it is :math:`e_{ij} = (W h_i)^\top \tanh(W h_j)` over edges. The last term is the
 gradient norm of every step's cross-entropy and is itself differentiated, hence the plain
 network path. λ_l = λ_t = 1e4 and β = 0.01 are the settings the method is usually run with,
-mostly by code that detaches the last term. With its gradient, β = 0.01 can drive the network to
-a constant answer, where that norm is small (it does on Cora; 0.001 does not): β needs tuning.
+mostly by code that detaches the last term, which is the same as β = 0. With its gradient, β = 0.01
+can drive the network to a constant answer, where that norm is small (it does on Cora; 0.001 does
+not): β needs tuning. CE is over the task's own classes unless set otherwise.
 
 Where training samples neighbourhoods, ``∂CE/∂θ`` is averaged and ``∂‖e‖²/∂θ`` added up over
 batches of training nodes before either is squared.
