@@ -20,7 +20,8 @@ batches of training nodes before either is squared.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -37,6 +38,7 @@ from evergraph.methods.anchors import (
 )
 from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
+from evergraph.methods.ewc import fisher
 from evergraph.methods.heads import HeadsConfig
 from evergraph.nn.model import NodeClassifier
 from evergraph.nn.receptive_field import ReceptiveField
@@ -50,11 +52,15 @@ class TWPConfig(HeadsConfig):
         lam_loss: λ_l, weight of what the loss is sensitive to.
         lam_topology: λ_t, weight of what the attention is sensitive to.
         beta: β, weight of the gradient's L1 norm.
+        squares: Which gradients make I_loss: ``mean`` squares that of the mean loss, ``node``
+            averages the squares of every node's, which do not vanish at a minimum (decision 0028).
     """
 
+    former: ClassVar[Mapping[str, Any]] = {**HeadsConfig.former, "squares": "mean"}
     lam_loss: float = Field(default=1e4, ge=0)
     lam_topology: float = Field(default=1e4, ge=0)
     beta: float = Field(default=0.01, ge=0)
+    squares: Literal["mean", "node"] = "mean"
 
 
 class TWP(AnchoredMethod[TWPConfig]):
@@ -65,9 +71,10 @@ class TWP(AnchoredMethod[TWPConfig]):
     paper = "Liu et al., Overcoming Catastrophic Forgetting in Graph Neural Networks"
     year = 2021
     search: ClassVar[SearchSpace] = {
-        "lam_loss": (1e2, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10),
-        "lam_topology": (0.0, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7),
-        "beta": (0.0, 1e-4, 1e-3, 1e-2),
+        "lam_loss": (1e4, 1e5, 1e6, 3e6, 1e7, 3e7, 1e8),
+        "lam_topology": (0.0, 1e3, 1e4, 1e5, 1e6),
+        "beta": (0.0, 1e-3, 1e-2),
+        "squares": ("mean", "node"),
     }
     needs = frozenset({"double_backward"})
 
@@ -102,6 +109,8 @@ class TWP(AnchoredMethod[TWPConfig]):
         for total in (by_loss, by_topology):
             for grad in total.values():
                 grad.square_()
+        if self.config.squares == "node":
+            by_loss = fisher(self, ctx)
         return by_loss, by_topology
 
 
