@@ -88,7 +88,11 @@ def newer_cases() -> dict[str, str]:
     """Returns what 0.1.0 could not do and 0.2.0 recorded, in a file of its own."""
     cases_of = cases()
     heads = [name for name in cases_of if name.split()[0] in {"lwf", "ewc", "mas", "twp"}]
-    variants = ("lwf:distill_over=seen", "dslr:link_loss=sum,add_among=any,embedding=logits")
+    variants = (
+        "lwf:distill_over=seen",
+        "twp:squares=node",
+        "dslr:link_loss=sum,add_among=any,embedding=logits",
+    )
     return {name: cases_of[name] for name in heads} | {text: text for text in variants}
 
 

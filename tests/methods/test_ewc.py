@@ -19,7 +19,7 @@ from anchored import (
     stream_of,
 )
 from evergraph.events import TaskDone
-from evergraph.methods import TrainConfig, make_method
+from evergraph.methods import TrainConfig, ewc, make_method
 from evergraph.train import Learner, train
 
 
@@ -58,7 +58,7 @@ def test_fisher_by_signs_is_unbiased(make_graph, monkeypatch):
     ctx = context(stream_of(make_graph), count=4)
     method = make_method("ewc", {"exact_nodes": 3, "num_probes": 16})
     every = [torch.tensor(signs) for signs in itertools.product([-1.0, 1.0], repeat=4)]
-    monkeypatch.setattr(method, "_probes", lambda losses, _: ((losses, s) for s in every))
+    monkeypatch.setattr(ewc, "probes", lambda losses, *_: ((losses, s) for s in every))
     assert_same(method.importance(ctx), slow_fisher(ctx))
 
 
@@ -77,9 +77,9 @@ def test_fisher_by_signs_comes_close_with_many_probes(make_graph):
 
 def test_signs_are_fair_fresh_and_from_the_seed(make_graph):
     stream = stream_of(make_graph)
-    method, losses = make_method("ewc"), torch.zeros(50)
+    losses = torch.zeros(50)
     drawn = [
-        torch.stack([signs for _, signs in method._probes(losses, context(stream, seed=seed))])
+        torch.stack([signs for _, signs in ewc.probes(losses, context(stream, seed=seed), 64)])
         for seed in (0, 0, 1)
     ]
     assert drawn[0].shape == (64, 50)
@@ -94,9 +94,9 @@ def test_fisher_is_exact_up_to_the_configured_number_of_nodes(make_graph, monkey
     ctx = context(stream_of(make_graph), count=5)
     for limit, asked in ((5, False), (4, True)):
         method = make_method("ewc", {"exact_nodes": limit, "num_probes": 2})
-        calls, probes = [], method._probes
+        calls, probes = [], ewc.probes
         monkeypatch.setattr(
-            method, "_probes", lambda *a, calls=calls, probes=probes: calls.append(a) or probes(*a)
+            ewc, "probes", lambda *a, calls=calls, probes=probes: calls.append(a) or probes(*a)
         )
         method.importance(ctx)
         assert bool(calls) == asked

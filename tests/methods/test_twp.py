@@ -84,6 +84,13 @@ def test_importances_are_squared_gradients_of_loss_and_attention(make_graph, spa
     assert_same(method.importance(ctx), {n: 5 * loss[n] + topology[n] / 2 for n in loss})
 
 
+def test_importance_of_loss_by_node_is_the_fisher(make_graph):
+    ctx = context(stream_of(make_graph), 1, plain=True)
+    by_loss, by_topology = make_method("twp", {"squares": "node"}).importances(ctx)
+    assert_same(by_loss, make_method("ewc").importance(ctx))
+    assert_same(by_topology, slow_importances(ctx)[1])
+
+
 def test_importance_of_loss_in_sampled_batches_is_that_of_their_mean(make_graph):
     every = TrainConfig(epochs=1, fanout=100)
     ctx = context(stream_of(make_graph), training=every, batch_size=5, plain=True)

@@ -10,8 +10,9 @@ being the attention of all layers, heads and edges after the softmax; on a backb
 attention it is :math:`e_{ij} = (W h_i)^\top \tanh(W h_j)` over edges. The last term is the
 gradient norm of every step's cross-entropy and is itself differentiated, hence the plain
 network path. λ_l = λ_t = 1e4 and β = 0.01 are the settings the method is usually run with,
-mostly by code that detaches the last term. With its gradient, β = 0.01 can drive the network to
-a constant answer, where that norm is small (it does on Cora; 0.001 does not): β needs tuning.
+mostly by code that detaches the last term, which is the same as β = 0. With its gradient, β = 0.01
+can drive the network to a constant answer, where that norm is small (it does on Cora; 0.001 does
+not): β needs tuning. CE is over the task's own classes unless set otherwise.
 
 Where training samples neighbourhoods, ``∂CE/∂θ`` is averaged and ``∂‖e‖²/∂θ`` added up over
 batches of training nodes before either is squared.
@@ -19,7 +20,8 @@ batches of training nodes before either is squared.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -36,6 +38,7 @@ from evergraph.methods.anchors import (
 )
 from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
+from evergraph.methods.ewc import fisher
 from evergraph.methods.heads import HeadsConfig
 from evergraph.nn.model import NodeClassifier
 from evergraph.nn.receptive_field import ReceptiveField
@@ -49,11 +52,15 @@ class TWPConfig(HeadsConfig):
         lam_loss: λ_l, weight of what the loss is sensitive to.
         lam_topology: λ_t, weight of what the attention is sensitive to.
         beta: β, weight of the gradient's L1 norm.
+        squares: Which gradients make I_loss: ``mean`` squares that of the mean loss, ``node``
+            averages the squares of every node's, which do not vanish at a minimum (decision 0028).
     """
 
+    former: ClassVar[Mapping[str, Any]] = {**HeadsConfig.former, "squares": "mean"}
     lam_loss: float = Field(default=1e4, ge=0)
     lam_topology: float = Field(default=1e4, ge=0)
     beta: float = Field(default=0.01, ge=0)
+    squares: Literal["mean", "node"] = "mean"
 
 
 class TWP(AnchoredMethod[TWPConfig]):
@@ -67,6 +74,7 @@ class TWP(AnchoredMethod[TWPConfig]):
         "lam_loss": (1e4, 1e6, 1e8, 1e10),
         "lam_topology": (0.0, 1e4, 1e6),
         "beta": (0.0, 1e-3),
+        "squares": ("mean", "node"),
     }
     needs = frozenset({"double_backward"})
 
@@ -106,6 +114,8 @@ class TWP(AnchoredMethod[TWPConfig]):
         for total in (by_loss, by_topology):
             for grad in total.values():
                 grad.square_()
+        if self.config.squares == "node":
+            by_loss = fisher(self, ctx)
         return by_loss, by_topology
 
 
