@@ -213,7 +213,7 @@ def read_stanzas(path: Path, fields: frozenset[str]) -> Iterator[tuple[int, dict
                 elif line[0] in " \t" and field:
                     if field in fields:
                         stanza[field] += line
-                elif colon and not re.search(r"\s", name):
+                elif colon and name and " " not in name:
                     field, first = name, first or number
                     if field in fields:
                         stanza[field] = value.strip()
