@@ -2,9 +2,9 @@
 
 The plain format holds ``edge_index [2, E]``, ``y [n]``, maybe ``class_names``, and the features
 as a dense ``x [n, d]`` or as the arrays of a CSR matrix: ``x_data``, ``x_indices``, ``x_indptr``
-and ``x_shape``. A graph that grew adds ``time [n]``, the step in which each node came, maybe
-``edge_time [E]``, the step from which on each edge is there, and ``times``, what the steps are
-called. ``names [n]`` are what the nodes are called. Other formats
+and ``x_shape``. ``names [n]`` are what the nodes are called. A graph that grew adds ``time [n]``,
+when each node came, and maybe ``edge_time [E]``, from when on each edge is there: whole numbers
+such as years, or places in ``times``, which then names the steps. Other formats
 (:mod:`~evergraph.stream.datasets.raw`) are checked the same way.
 """
 
