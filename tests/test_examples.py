@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import evergraph
 from evergraph.config import Variant, resolve
 from evergraph.lab.runs import execute
 from evergraph.memory import SELECTORS
@@ -47,7 +48,8 @@ SAYS = {
 
 
 def test_every_example_is_tested():
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {*SAYS, "amazon_computers.py"}
+    others = {"amazon_computers.py", "packages.py"}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {*SAYS, *others}
     assert [path.name for path in EXAMPLES.glob("*.ipynb")] == ["quickstart.ipynb"]
 
 
@@ -61,6 +63,29 @@ def test_example_runs(
     monkeypatch.chdir(tmp_path)
     run(name, "2", patch=monkeypatch)
     assert SAYS[name] in capsys.readouterr().out
+
+
+def test_packages_example_draws_a_grid_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    pytest.importorskip("matplotlib")
+    small = {"stream": "time", "epochs": 2, "channels": 4, "heads": 2}
+    graph = "synthetic:nodes=120,classes=4,steps=3,feature_dim=8,mean_degree=4"
+    seen = []
+    for method, seed in (("frozen", 0), ("frozen", 1), ("joint", 0)):
+        output = tmp_path / "grid" / "runs" / f"{method}-{seed}"
+        results = evergraph.run(graph, method, seed=seed, settings=small, output=output)
+        seen.append(results["stream"]["seen"])
+    capsys.readouterr()
+    picture = tmp_path / "packages.png"
+    run("packages.py", str(tmp_path / "grid"), str(picture), patch=monkeypatch)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    head, _, *rows = capsys.readouterr().out.splitlines()
+    assert head == "| | 0 | 1 | 2 | all packages |"
+    cells = {row.split(" | ")[0].strip("| "): row.split(" | ")[1:] for row in rows}
+    assert set(cells) == {"frozen", "joint", "joint, one release behind"}
+    assert cells["frozen"][-1] == f"{(seen[0] + seen[1]) / 2:.1f} |"
+    assert cells["joint"][-1] == f"{seen[2]:.1f} |"
 
 
 def test_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

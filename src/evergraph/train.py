@@ -61,6 +61,7 @@ def train(
                 with ctx.stage("evaluate"):
                     judged = stream.evaluation(task)
                     before = _percent(hits(learner.method.predict_logits(ahead), judged))
+                ctx.prepared = ahead.prepared  # of the same graph
             yield from learn_task(learner, ctx)
             with ctx.stage("evaluate"):
                 found = evaluate(learner.method.predict_logits(ctx), stream, task)

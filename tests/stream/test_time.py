@@ -44,6 +44,20 @@ def test_graph_without_edge_times_dates_edges_by_their_later_end():
     assert by_hand(times=()).times == ("0", "1", "2")
 
 
+def test_graph_takes_any_numbers_as_times():
+    years = {"time": 2016 + 3 * TIME, "edge_time": 2016 + 3 * EDGE_TIME, "times": ()}
+    graph = by_hand(**years)
+    assert graph.times == ("2016", "2019", "2022")
+    assert torch.equal(graph.time, TIME)
+    assert torch.equal(graph.edge_time, by_hand().edge_time)
+    # A year without nodes is no step: an edge of 2020 comes with the nodes of 2022.
+    between = by_hand(
+        **years
+        | {"edge_time": torch.tensor([2016, 2020, 2019, 2020, 2022, 2022, 0]).clamp(min=2016)}
+    )
+    assert between.edge_time.tolist() == [2, 0, 2, 2, 2]
+
+
 def test_stream_orders_nodes_by_time_then_original_id_by_hand():
     assert STREAM.original_ids.tolist() == [1, 2, 5, 7, 0, 4, 8, 3, 6, 9]
     assert STREAM.features.flatten().tolist() == STREAM.original_ids.tolist()
@@ -145,12 +159,12 @@ def test_plain_file_keeps_times_and_names(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"time": TIME[:9]}, r"Expected 'time' with one step per node, 10 \(got 9\)"),
-        ({"time": TIME - 1}, r"Expected 'time' of at least 0 \(got -1\)"),
-        ({"time": None}, "Expected 'time' beside 'edge_time' of 'by-hand'"),
-        ({"edge_time": EDGE_TIME[:3]}, r"one step per stored edge, 7 \(got 3\)"),
+        ({"time": TIME[:9]}, r"Expected 'time' with one time per node, 10 \(got 9\)"),
+        ({"time": TIME - 1}, r"Expected 'time' of 'by-hand' in \[0, 2\].*\(got -1 to 1\)"),
+        ({"edge_time": EDGE_TIME[:3]}, r"one time per stored edge, 7 \(got 3\)"),
         ({"edge_time": EDGE_TIME * 0}, r"no earlier than both its ends \(got 3 that do\)"),
-        ({"times": ("a", "b")}, r"Expected 'times' to name every step up to 2 \(got 2 names\)"),
+        ({"edge_time": EDGE_TIME + 1}, r"Expected 'edge_time' of 'by-hand' in \[0, 2\].*1 to 3"),
+        ({"times": ("a", "b")}, r"Expected 'time' of 'by-hand' in \[0, 1\].*\(got 0 to 2\)"),
         ({"node_names": ("a",)}, r"Expected 'names' with one name per node, 10 \(got 1\)"),
     ],
 )

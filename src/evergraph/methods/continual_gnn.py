@@ -164,7 +164,10 @@ def may_change(graph: Adjacency, num_old: int, hops: int) -> Tensor:
 
 
 def prefix_graph(graph: Adjacency, num_nodes: int) -> Adjacency:
-    """Returns the graph among the first nodes: what was seen when there were no others."""
+    """Returns the graph among the first nodes: what was seen when there were no others.
+
+    An edge that came later than both its ends counts as if it had been there.
+    """
     inside = (graph.src < num_nodes) & (graph.dst < num_nodes)
     edges = torch.stack([graph.src[inside], graph.dst[inside]])
     return Adjacency.from_edges(edges, num_nodes)

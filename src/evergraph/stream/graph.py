@@ -15,6 +15,7 @@ from torch import Tensor
 
 from evergraph.errors import InputError
 from evergraph.stream.adjacency import Pattern, pointer, pointer_of, runs
+from evergraph.stream.times import to_steps
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ class Graph:
     ) -> Graph:
         """Cleans and validates; raises :class:`InputError` naming what is wrong.
 
-        ``edge_time`` counts stored edges; without it an edge comes with its later end.
+        What ``time``, ``edge_time`` and ``times`` may be, :func:`~evergraph.stream.times.to_steps`
+        says.
         """
         n, y = x.shape[0], y.flatten()  # OGB stores a column
         if y.numel() != n:
@@ -83,22 +85,14 @@ class Graph:
             )
         clean = clean_edges(edges, n, name)
         if time is None:
-            if edge_time is not None:
-                raise InputError(
-                    f"Expected 'time' beside 'edge_time' of '{name}' (got none); say when each "
-                    "node comes, or leave 'edge_time' out."
-                )
             return cls(name, x, clean, y, names, node_names=node_names)
-        time = _checked_time(time, n, "time", "node", name)
-        steps = times or tuple(str(step) for step in range(int(time.max()) + 1))
-        dated = _edge_time(edges, edge_time, time, clean, name)
-        latest = int(torch.cat([time, dated]).max())
-        if latest >= len(steps):
+        if time.shape != (n,):
             raise InputError(
-                f"Expected 'times' to name every step up to {latest} (got {len(steps)} names); add "
-                f"the missing ones of '{name}'."
+                f"Expected 'time' with one time per node, {n} (got {time.numel()}); fix the times "
+                f"of '{name}'."
             )
-        return cls(name, x, clean, y, names, time, dated, steps, node_names)
+        dates = to_steps(name, time, edge_time, times, stored=edges, clean=clean)
+        return cls(name, x, clean, y, names, *dates, node_names)
 
     @property
     def num_nodes(self) -> int:
@@ -147,44 +141,6 @@ def _checked_features(x: Features, name: str) -> Features:
                 f"fix the features of '{name}'."
             )
     return x
-
-
-def _checked_time(time: Tensor, count: int, key: str, of: str, name: str) -> Tensor:
-    """Returns steps as int64, if there is one for each node or edge and none is negative."""
-    time = time.flatten().to(torch.int64)
-    if time.numel() != count:
-        raise InputError(
-            f"Expected '{key}' with one step per {of}, {count} (got {time.numel()}); fix the "
-            f"times of '{name}'."
-        )
-    if count and int(time.min()) < 0:
-        raise InputError(
-            f"Expected '{key}' of at least 0 (got {int(time.min())}); count the steps of '{name}' "
-            "from 0."
-        )
-    return time
-
-
-def _edge_time(
-    stored: Tensor, edge_time: Tensor | None, time: Tensor, clean: Tensor, name: str
-) -> Tensor:
-    """Finds the step in which each clean edge is first there, ``[E]``."""
-    ends = time[clean].max(dim=0).values
-    if edge_time is None:
-        return ends
-    edge_time = _checked_time(edge_time, stored.shape[1], "edge_time", "stored edge", name)
-    early = int((edge_time < time[stored.long()].max(dim=0).values).sum())
-    if early:
-        raise InputError(
-            f"Expected every edge of '{name}' to come no earlier than both its ends (got {early} "
-            "that do); correct 'edge_time'."
-        )
-    n = time.numel()
-    first, second = stored.min(dim=0).values.long(), stored.max(dim=0).values.long()
-    proper = first != second
-    place = torch.searchsorted(clean[0] * n + clean[1], (first * n + second)[proper])
-    latest = torch.full_like(ends, torch.iinfo(torch.int64).max)
-    return latest.scatter_reduce(0, place, edge_time[proper], "amin")
 
 
 def clean_edges(edges: Tensor, num_nodes: int, name: str = "graph") -> Tensor:

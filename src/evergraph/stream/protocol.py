@@ -109,9 +109,13 @@ DSLR_PROTOCOLS: dict[str, Protocol] = {
 }
 
 
+#: Graphs that grew, whose tasks are time steps unless another stream is asked for.
+TIME_PROTOCOLS = {"ubuntu-packages": Protocol(stream="time")}
+
+
 def protocol_for(dataset: str) -> Protocol:
     """Returns the paper's protocol for its datasets, the default for any other."""
-    return DSLR_PROTOCOLS.get(dataset, Protocol())
+    return (DSLR_PROTOCOLS | TIME_PROTOCOLS).get(dataset, Protocol())
 
 
 class Split(NamedTuple):

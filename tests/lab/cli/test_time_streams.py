@@ -26,7 +26,7 @@ def dated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_run_in_time_shows_steps_and_transfer(dated: Path, command: Command):
-    answer = command("run", *WORDS, "--output", "out")
+    answer = command("run", *WORDS, "--method", "finetune", "--output", "out")
     assert answer.code == 0
     results = json.loads((dated / "out" / "results.json").read_text())
     stream = results["stream"]
@@ -65,13 +65,13 @@ def test_run_in_time_continues_after_a_kill(dated: Path, command: Command):
 
 
 def test_compare_in_time_adds_a_table_and_reports(dated: Path, command: Command):
-    methods = ("--method", "frozen", "--method", "finetune", "--method", "analytic")
-    answer = command("compare", *WORDS, *methods, "--seeds", 2, "--output", "grid")
+    methods = ("--method", "frozen", "--method", "analytic")
+    answer = command("compare", *WORDS, *methods, "--seeds", 1, "--output", "grid")
     assert answer.code == 0
     assert "Along the time stream" in answer.out
     summary = json.loads((dated / "grid" / "summary.json").read_text())
-    assert {entry["label"] for entry in summary} == {"frozen", "finetune", "analytic"}
-    assert all(entry["stream"]["aauc"]["std"] is not None for entry in summary)
+    assert {entry["label"] for entry in summary} == {"frozen", "analytic"}
+    assert all(0 < entry["stream"]["aauc"]["mean"] <= 100 for entry in summary)
     assert command("report", "grid", "-o", "page.html").code == 0
 
 

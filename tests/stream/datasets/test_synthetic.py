@@ -105,3 +105,17 @@ def test_synthetic_config_refuses_in_one_sentence(values, words):
         parse(SyntheticConfig, values)
     for word in words:
         assert word in str(caught.value)
+
+
+def test_generate_spreads_classes_over_time_steps():
+    config = SyntheticConfig(nodes=240, classes=6, steps=3)
+    graph, static = generate(config), generate(config.model_copy(update={"steps": 1}))
+    assert torch.equal(graph.edges, static.edges)
+    assert static.time is None
+    first = [int(graph.time[graph.y == label].min()) for label in range(6)]
+    assert first == [0, 0, 1, 1, 2, 2]
+    for label, born in enumerate(first):  # and in every step from then on
+        assert set(graph.time[graph.y == label].tolist()) == set(range(born, 3))
+    late = graph.edge_time > graph.time[graph.edges].max(dim=0).values
+    assert 0 < float(late.double().mean()) < 0.2  # of those drawn, some are late by nothing
+    assert torch.equal(generate(config).edge_time, graph.edge_time)

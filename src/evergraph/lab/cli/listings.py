@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from evergraph.lab.cli import options
+from evergraph.lab.cli.build import BuildOptions, build
 from evergraph.lab.cli.progress import show
 from evergraph.lab.tables import Sheet
 from evergraph.memory import SELECTORS
@@ -14,8 +17,18 @@ from evergraph.stream import protocol_for
 from evergraph.stream.datasets import DATASETS
 
 
-def datasets(as_json: options.JsonOption = False) -> None:
-    """List the datasets, their protocol and where they come from."""
+def datasets(
+    action: Annotated[
+        list[str] | None, typer.Argument(help="'build packages' builds one instead.")
+    ] = None,
+    *,
+    building: BuildOptions,
+    as_json: options.JsonOption = False,
+) -> None:
+    """List the datasets and where they come from, or build one."""
+    if action or building != BuildOptions():
+        build(action or [], building)
+        return
     entries: list[dict[str, Any]] = [
         {**asdict(info), "protocol": protocol_for(name).name, "hash": protocol_for(name).hash}
         for name, info in DATASETS.items()

@@ -1,23 +1,31 @@
-"""Where raw data files are looked for, and the one door to the network."""
+"""Where raw data files are looked for, and the two doors to the network.
+
+Named datasets come through the library that publishes them (:func:`fetch`), an archive's index
+files from the mirror that a user names (:func:`mirror_indexes`). Nothing else opens a connection.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import os
 import shutil
 import socket
 import tempfile
+import urllib.request
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from evergraph.errors import InputError
 from evergraph.stream.datasets.npz import brief
+from evergraph.stream.datasets.packages import COMPRESSED, read_stanzas
 
 #: Seconds of silence after which a download counts as failed.
 TIMEOUT = 30.0
 ARXIV_URL = "http://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip"
 
+_CHUNK = 1 << 20
 _FAILURES = (OSError, RuntimeError, http.client.HTTPException, zipfile.BadZipFile, KeyError)
 
 
@@ -79,7 +87,7 @@ def obtain(dataset: str, root: Path, members: Mapping[str, str | None]) -> None:
 def fetch(dataset: str, folder: Path) -> Path:
     """Downloads a dataset's archive into a folder through the library that publishes it.
 
-    Nothing else in the package opens a connection, and nothing here opens what came.
+    Nothing here opens what came.
     """
     package, extra = ("ogb", "ogb") if dataset == "ogbn-arxiv" else ("torch_geometric", "pyg")
     try:
@@ -113,7 +121,78 @@ def _place(archive: Path, root: Path, members: Mapping[str, str | None]) -> None
             if member is not None:
                 ready[target] = archive.with_name(f"member-{len(ready)}")
                 with opened.open(member) as source, ready[target].open("wb") as sink:
-                    shutil.copyfileobj(source, sink, 1 << 20)
+                    shutil.copyfileobj(source, sink, _CHUNK)
     for target, file in ready.items():
         (root / target).parent.mkdir(parents=True, exist_ok=True)
         os.replace(file, root / target)
+
+
+def mirror_indexes(
+    mirror: str,
+    releases: Sequence[str],
+    folder: Path,
+    *,
+    architecture: str = "amd64",
+    tell: Callable[[str], None] = print,
+) -> None:
+    """Downloads the index files of releases, each release into a folder of its own.
+
+    What a release consists of, and the checksum of every file, stands in its ``Release`` file.
+    Files that are there already, and right, are not downloaded again.
+
+    Args:
+        mirror: Address of a Debian-style archive, below which ``dists`` lies.
+        releases: Names of folders below ``dists``.
+        folder: Where they go.
+        architecture: Whose packages.
+        tell: Takes a line for every file.
+
+    Raises:
+        InputError: If a file cannot be had or is not what the release says.
+    """
+    for release in releases:
+        base, place = f"{mirror.rstrip('/')}/dists/{release}", folder / release
+        place.mkdir(parents=True, exist_ok=True)
+        listing = place / "Release"
+        _save(f"{base}/Release", listing)
+        _, about = next(read_stanzas(listing, frozenset({"Components", "SHA256"})), (0, {}))
+        rows = [line.split() for line in about.get("SHA256", "").splitlines()]
+        sums = {row[2]: row[0] for row in rows if len(row) == 3}
+        for component in about.get("Components", "").split():
+            for name in (f"binary-{architecture}/Packages", "i18n/Translation-en"):
+                offered = (f"{component}/{name}{ending}" for ending in (".xz", *COMPRESSED))
+                path = next((path for path in offered if path in sums), None)
+                if path is None:
+                    continue
+                target = place / path.replace("/", "_")
+                if not target.is_file() or _sha256(target) != sums[path]:
+                    tell(f"{base}/{path}")
+                    _save(f"{base}/{path}", target, sums[path])
+
+
+def _save(url: str, target: Path, expected: str | None = None) -> None:
+    """Downloads one file, whole or not at all, and compares its checksum."""
+    if not url.startswith(("https://", "http://", "file://")):
+        raise InputError(
+            f"Expected '--mirror' to begin with https://, http:// or file:// (got '{url}'); write "
+            "the whole address."
+        )
+    part = target.with_name(f".{target.name}.part")
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT) as source, part.open("wb") as sink:
+            shutil.copyfileobj(source, sink, _CHUNK)
+        if expected is not None and _sha256(part) != expected:
+            raise OSError("another checksum than the release lists")
+        os.replace(part, target)
+    except _FAILURES as error:
+        raise InputError(
+            f"Expected '{url}' (got {brief(error)}); check the mirror and the release, or go "
+            "online and try again."
+        ) from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -2,9 +2,9 @@
 
 The plain format holds ``edge_index [2, E]``, ``y [n]``, maybe ``class_names``, and the features
 as a dense ``x [n, d]`` or as the arrays of a CSR matrix: ``x_data``, ``x_indices``, ``x_indptr``
-and ``x_shape``. A graph that grew adds ``time [n]``, the step in which each node came, maybe
-``edge_time [E]``, the step from which on each edge is there, and ``times``, what the steps are
-called. ``names [n]`` are what the nodes are called. Other formats
+and ``x_shape``. ``names [n]`` are what the nodes are called. A graph that grew adds ``time [n]``,
+when each node came, and maybe ``edge_time [E]``, from when on each edge is there: whole numbers
+such as years, or places in ``times``, which then names the steps. Other formats
 (:mod:`~evergraph.stream.datasets.raw`) are checked the same way.
 """
 
@@ -78,23 +78,28 @@ def write_plain(graph: Graph, path: Path) -> None:
     """Writes a graph in the smallest dtypes that hold it; the same graph, the same bytes."""
     arrays: dict[str, Any] = {}
     if isinstance(graph.x, SparseRows):
-        arrays["x_data"] = _smallest(graph.x.values.numpy())
-        arrays["x_indices"] = _smallest(graph.x.indices.numpy())
-        arrays["x_indptr"] = _smallest(graph.x.indptr.numpy())
+        arrays["x_data"] = smallest(graph.x.values.numpy())
+        arrays["x_indices"] = smallest(graph.x.indices.numpy())
+        arrays["x_indptr"] = smallest(graph.x.indptr.numpy())
         arrays["x_shape"] = np.array(graph.x.shape, dtype=np.int64)
     else:
-        arrays["x"] = _smallest(graph.x.numpy())
-    arrays["edge_index"] = _smallest(graph.edges.numpy())
-    arrays["y"] = _smallest(graph.y.numpy())
+        arrays["x"] = smallest(graph.x.numpy())
+    arrays["edge_index"] = smallest(graph.edges.numpy())
+    arrays["y"] = smallest(graph.y.numpy())
     arrays["class_names"] = np.array(graph.class_names, dtype=np.str_)
     if graph.time is not None and graph.edge_time is not None:
-        arrays["time"] = _smallest(graph.time.numpy())
-        arrays["edge_time"] = _smallest(graph.edge_time.numpy())
+        arrays["time"] = smallest(graph.time.numpy())
+        arrays["edge_time"] = smallest(graph.edge_time.numpy())
         arrays["times"] = np.array(graph.times, dtype=np.str_)
     if graph.node_names:
         arrays["names"] = np.array(graph.node_names, dtype=np.str_)
+    write_arrays(path, arrays)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Writes an npz file, whole or not at all."""
     content = io.BytesIO()
-    np.savez_compressed(content, **arrays)
+    np.savez_compressed(content, **dict[str, Any](arrays))
     make_folder(path.parent)
     write_atomic(path, content.getvalue())
 
@@ -240,7 +245,7 @@ def _labels(path: Path, y: Array) -> Array:
     return y.astype(np.int64)
 
 
-def _smallest(array: Array) -> Array:
+def smallest(array: Array) -> Array:
     """Casts to the smallest unsigned dtype that holds every value exactly, if one does."""
     if array.size == 0 or bool((np.signbit(array) if array.dtype.kind == "f" else array < 0).any()):
         return array

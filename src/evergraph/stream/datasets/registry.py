@@ -31,6 +31,7 @@ class DatasetInfo:
     obtained: str
 
 
+PACKAGES = "ubuntu-packages"
 _PYG = "read from the data root, else downloaded by the pyg extra"
 
 DATASETS: dict[str, DatasetInfo] = {
@@ -84,6 +85,16 @@ DATASETS: dict[str, DatasetInfo] = {
         classes=41,
         obtained=_PYG,
     ),
+    "ubuntu-packages": DatasetInfo(
+        "ubuntu-packages",
+        "Packages of eight releases of a Linux distribution and what they depend on, dated",
+        "public package indexes; evergraph datasets build packages makes such a file",
+        nodes=120067,
+        edges=726255,
+        features=2000,
+        classes=59,
+        obtained="read from the data root",
+    ),
     "synthetic": DatasetInfo(
         "synthetic",
         "A degree-corrected block model of any size, here at its defaults",
@@ -96,10 +107,23 @@ DATASETS: dict[str, DatasetInfo] = {
     ),
 }
 
+
+def load_packages(root: Path) -> Graph:
+    """Reads the packages' graph, which is built or copied there and never downloaded."""
+    path = root / f"{PACKAGES}.npz"
+    if path.is_file():
+        return read_plain(path, PACKAGES)
+    raise InputError(
+        f"Expected '{path.name}' in '{root}' (got none); build one with 'evergraph datasets build "
+        "packages', or point --data-root or EVERGRAPH_DATA at the folder that has it."
+    )
+
+
 _FROM_ROOT: dict[str, Callable[[Path], Graph]] = {
     "amazon-computers": load_amazon,
     "ogbn-arxiv": load_arxiv,
     "reddit": load_reddit,
+    PACKAGES: load_packages,
 }
 
 
