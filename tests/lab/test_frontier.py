@@ -74,7 +74,7 @@ def test_points_of_an_outcome():
         for metric, value in zip(("pm", "bytes", "seconds"), found, strict=True)
     ]
     unmeasured = {**entry("dslr", "dslr", "pm", 1.0), "seeds": []}
-    small, everything, mark = points_of({"rows": [*rows, unmeasured]})
+    small, everything, mark = points_of({"entries": [*rows, unmeasured]})
     assert (small.label, small.method, small.pm, small.bytes) == ("small", "analytic", 80.0, 10)
     assert small.frontier == ("bytes",)
     assert everything.frontier == ("bytes", "seconds")

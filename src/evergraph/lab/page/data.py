@@ -10,12 +10,14 @@ import torch
 
 from evergraph import __version__
 from evergraph.lab.diagnostics import numbers
+from evergraph.lab.folder import RunFolder
+from evergraph.lab.paper.contrasts import NOT_LEARNT
 from evergraph.lab.paper.experiment import Row
 from evergraph.lab.paper.metrics import METRICS
 from evergraph.lab.paper.projection import project
 from evergraph.lab.report.collect import Collection, Group, Run
-from evergraph.lab.summary import difference_to_claim, estimate, quantile
-from evergraph.lab.tables import claims
+from evergraph.lab.summary import difference_to_claim, estimate, overlap, quantile
+from evergraph.lab.tables import claims, other_settings
 
 METRIC_KEYS = ("pm", "fm", "current")
 #: Numbers about the buffer and the nodes around it, averaged over seeds: metric and view.
@@ -39,6 +41,7 @@ def page_data(collection: Collection) -> dict[str, Any]:
         "num_copies": collection.num_copies,
         # First the variant that others are compared with, then by name.
         "order": first + [name for name in names if name not in first],
+        "not_learnt": NOT_LEARNT,
         "quantiles": [quantile(freedom) for freedom in range(1, max(len(g.runs) for g in every))],
         "datasets": [_dataset(*dataset) for dataset in collection.datasets.items()],
     }
@@ -46,17 +49,19 @@ def page_data(collection: Collection) -> dict[str, Any]:
 
 def _dataset(name: str, groups: Sequence[Group]) -> dict[str, Any]:
     results = groups[0].runs[0].results
+    shared = overlap(RunFolder(groups[0].runs[0].folder).config().protocol)
     return {
         "name": name,
+        "overlap": shared,
         "class_names": results["class_names"],
         "tasks": results["tasks"],
         "evaluated_on": results["evaluated_on"],
-        "groups": [_group(group) for group in groups],
+        "groups": [_group(group, shared) for group in groups],
         "sizes": buffer_series(groups),
     }
 
 
-def _group(group: Group) -> dict[str, Any]:
+def _group(group: Group, overlap: float) -> dict[str, Any]:
     first = group.runs[0].results
     values = {key: [run.results[key] for run in group.runs] for key in METRIC_KEYS}
     claimed = claims(first["dataset"], first["method"], first["settings"], first["protocol_hash"])
@@ -64,14 +69,15 @@ def _group(group: Group) -> dict[str, Any]:
     return {
         "name": group.name,
         "method": first["method"],
+        "other_settings": other_settings(first),
         "seeds": [run.results["seed"] for run in group.runs],
         **values,
         "estimates": {
-            **{key: estimate(part) for key, part in values.items()},
+            **{key: estimate(part, overlap) for key, part in values.items()},
             "seconds": estimate(totals),
         },
         "claims": {
-            key: {**claim._asdict(), **difference_to_claim(values[key], claim)}
+            key: {**claim._asdict(), **difference_to_claim(values[key], claim, overlap)}
             for key, claim in claimed.items()
         },
         "matrices": {  # by task, by class, and by task with the task known

@@ -36,7 +36,7 @@ class Point:
 def points_of(outcome: Mapping[str, Any]) -> list[Point]:
     """Reads the points of an experiment's outcome and marks who is on a frontier."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in outcome["rows"]:
+    for row in outcome["entries"]:
         if row["seeds"]:
             found.setdefault((row["dataset"], row["row"]), {})[row["metric"]] = row
     points = []

@@ -65,7 +65,8 @@ def write_figure(
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # the places are found; once is enough
         for path in paths:
-            figure.savefig(path, dpi=dpi, metadata=UNDATED.get(path.suffix[1:]))
+            kept = UNDATED.get(path.suffix[1:])
+            figure.savefig(path, dpi=dpi, metadata=kept, bbox_inches="tight")
     return paths
 
 
@@ -88,7 +89,7 @@ def draw(spec: Spec) -> Figure | None:
 
 def draw_panels(spec: Spec) -> Figure | None:
     """Draws a line of panels per dataset: points, groups, lines, heat maps or a scatter."""
-    kind, rows = spec["figure"]["kind"], [row for row in spec["rows"] if row["seeds"]]
+    kind, rows = spec["figure"]["kind"], [row for row in spec["entries"] if row["seeds"]]
     datasets, panels = _grouped(rows, "dataset"), _panels(spec, rows)
     if not panels:
         return None
@@ -96,7 +97,7 @@ def draw_panels(spec: Spec) -> Figure | None:
     across = math.ceil(len(panels) / lines)
     longest = max(len(_grouped(mine, "row")) for mine in datasets.values())
     height = max(2.4, 0.8 + 0.2 * longest) if kind == "points" else 2.4
-    figure, axes = _figure(across, lines * len(datasets), 3.2, height)
+    figure, axes = _figure(across, lines * len(datasets), spec.get("width", 3.2), height)
     places = iter(axes)
     for dataset, mine in datasets.items():
         for axis, panel in zip_longest(islice(places, lines * across), panels):
@@ -109,7 +110,7 @@ def draw_panels(spec: Spec) -> Figure | None:
             ]
             if entries:
                 PANELS[kind](axis, entries, spec)
-            axis.set_title(f"{_short(dataset)}{title}")
+            axis.set_title(f"{_short(dataset)}{title}".removeprefix(": "))
     if kind in {"points", "groups"}:
         _legend_below(figure, axes)
     return figure
@@ -183,11 +184,14 @@ def _points(axis: Axes, entries: list[Entry], spec: Spec) -> None:
     """Draws a point per row, the first on top; values that differ by far on a log scale."""
     means, reach = _means(entries)
     places = range(len(entries))
-    label = f"measured, {spec.get('spread', '± std')}"
+    label = spec.get("spread", "measured, ± std")
     axis.errorbar(means, places, xerr=reach, fmt="o", color=COLOURS[0], capsize=3, label=label)
     y, x = _claimed(entries, places)
     if x:
-        axis.plot(x, y, "D", color=COLOURS[1], mfc="none", label=PAPER, zorder=3)
+        named = spec.get("claimed", PAPER)
+        axis.plot(x, y, "D", color=COLOURS[1], mfc="none", label=named, zorder=3)
+    if spec.get("zero", False):
+        axis.axvline(0, color="black", lw=0.8)
     shown = [*means, *x]
     if min(shown) > 0 and max(shown) > FAR * min(shown):
         axis.set_xscale("log")
