@@ -7,9 +7,10 @@ import io
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from evergraph.lab.paper.contrasts import Table, Values
+from evergraph.lab.paper.contrasts import Table
 from evergraph.lab.paper.experiment import Experiment, Row, Statement
 from evergraph.lab.paper.experiments import EXPERIMENTS, HEADLINES
 from evergraph.lab.paper.outcome import judged, measured, merged, printed, table_rows
@@ -44,12 +45,17 @@ def conclude(experiment: Experiment, table: Table, **changes: Any) -> dict[str, 
     return judged(found, experiment)
 
 
+def array(cells: dict[int, float]) -> Any:
+    """Values of eight seeds."""
+    return np.array([cells.get(seed, np.nan) for seed in range(8)])
+
+
 def outcome(dataset: str = "cora", **cells: dict[int, float]) -> dict[str, Any]:
     """``main`` with two rows: DSLR and RCLG."""
     rows = [Row("rclg", "rclg"), Row("dslr", "dslr")]
-    values = {("rclg", "pm"): Values({0: 70.0, 1: 71.0}), ("rclg", "fm"): Values({0: 15.0})}
-    values |= {("dslr", key): Values(cell) for key, cell in cells.items()}
-    return conclude(MAIN, Table(dataset, rows, values, {"pm": 1, "fm": -1}))
+    values = {("rclg", "pm"): array({0: 70.0, 1: 71.0}), ("rclg", "fm"): array({0: 15.0})}
+    values |= {("dslr", key): array(cell) for key, cell in cells.items()}
+    return conclude(MAIN, Table(dataset, rows, range(8), values, {"pm": 1, "fm": -1}))
 
 
 def find(found: dict[str, Any], row: str, metric: str) -> dict[str, Any]:
@@ -99,8 +105,8 @@ def test_printed_keeps_contradictions_apart_and_repetitions_once():
 
 
 def test_descriptive_tables_are_the_same_or_differ():
-    cells = {("cora", "nodes"): Values({0: 2708.0}), ("cora", "edges"): Values({0: 5278.0})}
-    table = Table("cora", [Row("cora", "cora")], cells, {})
+    cells = {("cora", "nodes"): array({0: 2708.0}), ("cora", "edges"): array({0: 5278.0})}
+    table = Table("cora", [Row("cora", "cora")], range(8), cells, {})
     found = conclude(EXPERIMENTS["datasets"], table)
     verdicts = {entry["metric"]: entry["claims"][0]["verdict"] for entry in found["entries"]}
     assert verdicts == {"nodes": "same", "edges": "differs"}
@@ -117,8 +123,8 @@ def test_outcome_follows_from_what_was_measured():
 
 def test_rows_keep_their_place_and_gaps():
     rows = [Row("λ = 0", "dslr:lam=0", "λ", 0.0), Row("plain", "dslr")]
-    values = {("λ = 0", "pm"): Values({0: 1.0, 2: 3.0}), ("λ = 0", "fm"): Values({2: 9.0})}
-    first, second = table_rows(Table("cora", rows, values, {}), ["pm", "fm"])
+    values = {("λ = 0", "pm"): array({0: 1.0, 2: 3.0}), ("λ = 0", "fm"): array({2: 9.0})}
+    first, second = table_rows(Table("cora", rows, range(8), values, {}), ["pm", "fm"])
     assert (first["series"], first["x"], first["seeds"]) == ("λ", 0.0, [0, 2])
     assert first["values"] == {"pm": [1.0, 3.0], "fm": [None, 9.0]}
     assert (second["values"], "x" in second) == ({}, False)

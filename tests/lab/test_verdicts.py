@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
-from evergraph.lab.paper.contrasts import Table, Values
+from evergraph.lab.paper.contrasts import Table
 from evergraph.lab.paper.experiment import Metric, Row, Statement
 from evergraph.lab.paper.metrics import METRICS
 from evergraph.lab.paper.verdicts import (
@@ -18,6 +19,7 @@ from evergraph.lab.paper.verdicts import (
     judge_statements,
 )
 
+NONE = float("nan")
 T_18, T_9 = 2.10092, 2.26216  # 97.5 % quantiles of Student's t
 PM, FM, HOMOPHILY = METRICS["pm"], METRICS["fm"], METRICS["homophily"]
 
@@ -94,10 +96,12 @@ def test_judge_number_of_few_seeds_and_exact_values():
 
 def table(**values: list[float]) -> Table:
     """One graph: rows by name, whose PM is given; Current is 90, of ``slack`` 79."""
-    rows = [Row(name, "dslr") for name in values]
-    found = {(name, "pm"): Values(dict(enumerate(part))) for name, part in values.items()}
-    found |= {(name, "current"): Values({0: 79.0 if name == "slack" else 90.0}) for name in values}
-    return Table("cora", rows, found, {"pm": 1, "fm": -1})
+    rows, seeds = [Row(name, "dslr") for name in values], [0, 1, 2]
+    found = {(name, "pm"): np.array([*part, NONE, NONE][:3]) for name, part in values.items()}
+    found |= {
+        (name, "current"): np.array([79.0 if name == "slack" else 90.0] * 3) for name in values
+    }
+    return Table("cora", rows, seeds, found, {"pm": 1, "fm": -1})
 
 
 def statement(first: str, second: Any, **options: Any) -> Statement:

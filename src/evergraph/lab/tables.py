@@ -72,7 +72,10 @@ def accuracy_matrix(results: dict[str, Any]) -> Sheet:
 def run_scores(results: dict[str, Any]) -> Sheet:
     """Shows PM, FM and Current of one run beside the paper's mean."""
     claimed = _claimed(results)
-    rows = [[title, number(results[key]), claimed[key]] for key, title in METRICS.items()]
+    rows = [
+        [title, number(results[key]), claim_text(claimed.get(key))]
+        for key, title in METRICS.items()
+    ]
     title = f"{results['label']} on {results['dataset']}, seed {results['seed']}"
     return Sheet(title, ["", "this run", "paper (10 seeds)"], rows)
 
@@ -87,8 +90,8 @@ def grid_sheet(summary: Sequence[dict[str, Any]]) -> Sheet:
                 f"{entry['dataset']} · {entry['label']}",
                 str(len(entry["seeds"])),
                 *(spread(entry[key]) for key in METRICS),
-                claimed["pm"],
-                claimed["fm"],
+                claim_text(claimed.get("pm")),
+                claim_text(claimed.get("fm")),
                 number(entry["seconds"]["mean"], 1),
                 size(entry["memory_bytes"]),
             ]
@@ -122,18 +125,8 @@ def comparison_sheet(comparisons: Sequence[dict[str, Any]]) -> Sheet:
     return Sheet("Is the first method better?", columns, rows)
 
 
-def _claimed(entry: dict[str, Any]) -> dict[str, str]:
-    """Formats what the paper prints by metric, marked where the user chose other settings."""
-    found = claims(entry["dataset"], entry["method"], entry["settings"], entry["protocol_hash"])
-    mark = " (other settings)" if other_settings(entry) else ""
-    return {
-        key: claim_text(found[key]) + mark if key in found else claim_text(None) for key in METRICS
-    }
-
-
-def other_settings(entry: Mapping[str, Any]) -> bool:
-    """Tells whether the user changed a setting; a selector names a row of the paper's."""
-    return bool(set(entry["overrides"]) - {"selector"})
+def _claimed(entry: dict[str, Any]) -> dict[str, Claim]:
+    return claims(entry["dataset"], entry["method"], entry["settings"], entry["protocol_hash"])
 
 
 class Claim(NamedTuple):

@@ -28,7 +28,6 @@ def results(**changes: Any) -> dict[str, Any]:
         "method": "dslr",
         "label": "dslr",
         "seed": 3,
-        "overrides": {},
         "settings": {},
         "protocol_hash": protocol_for("cora").hash,
         "evaluated_on": "test",
@@ -47,7 +46,6 @@ def entry(**changes: Any) -> dict[str, Any]:
         "dataset": "cora",
         "method": "dslr",
         "label": "dslr",
-        "overrides": {},
         "settings": {},
         "protocol_hash": protocol_for("cora").hash,
         "evaluated_on": "test",
@@ -111,15 +109,6 @@ def test_run_scores_stand_beside_the_paper():
         ["FM ↓", f"{48.765:.2f}", "14.59 ± 2.61"],
         ["Current ↑", f"{86.945:.2f}", "–"],
     ]
-
-
-def test_other_settings_are_marked_beside_the_paper():
-    rows = run_scores(results(overrides={"epochs": 50})).rows
-    assert [row[2] for row in rows][::2] == ["81.59 ± 1.65 (other settings)", "–"]
-    (row,) = grid_sheet([entry(overrides={"epochs": 50})]).rows
-    assert row[5] == "81.59 ± 1.65 (other settings)"
-    replay = results(method="replay", settings={"selector": "mf"}, overrides={"selector": "mf"})
-    assert run_scores(replay).rows[0][2] == "78.98"  # the selector names a row of the paper
 
 
 def test_run_scores_dash_for_none():

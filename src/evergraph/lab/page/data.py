@@ -17,7 +17,7 @@ from evergraph.lab.paper.metrics import METRICS
 from evergraph.lab.paper.projection import project
 from evergraph.lab.report.collect import Collection, Group, Run
 from evergraph.lab.summary import difference_to_claim, estimate, overlap, quantile
-from evergraph.lab.tables import claims, other_settings
+from evergraph.lab.tables import claims
 
 METRIC_KEYS = ("pm", "fm", "current")
 #: Numbers about the buffer and the nodes around it, averaged over seeds: metric and view.
@@ -69,7 +69,8 @@ def _group(group: Group, overlap: float) -> dict[str, Any]:
     return {
         "name": group.name,
         "method": first["method"],
-        "other_settings": other_settings(first),
+        # A selector names a row of the paper's; any other setting makes it another run.
+        "other_settings": bool(set(first["overrides"]) - {"selector"}),
         "seeds": [run.results["seed"] for run in group.runs],
         **values,
         "estimates": {

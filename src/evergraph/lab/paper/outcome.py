@@ -12,10 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from evergraph.lab.paper.contrasts import Table, Values
+import numpy as np
+
+from evergraph.lab.paper.contrasts import Table
 from evergraph.lab.paper.experiment import Experiment, Row
 from evergraph.lab.paper.experiments import EXPERIMENTS
-from evergraph.lab.paper.verdicts import judge_number, judge_statements
+from evergraph.lab.paper.verdicts import by_seed, judge_number, judge_statements
 from evergraph.lab.summary import mean_std
 from evergraph.lab.tables import paper_numbers
 
@@ -41,14 +43,17 @@ def table_rows(table: Table, metrics: Sequence[str]) -> list[dict[str, Any]]:
     rows = []
     for row in table.rows:
         found = {metric: table(row.name, metric) for metric in metrics}
-        seeds = sorted({seed for values in found.values() for seed in values})
+        known = {metric: part for metric, part in found.items() if not np.isnan(part).all()}
+        run = [
+            any(not np.isnan(part[i]) for part in known.values()) for i in range(len(table.seeds))
+        ]
         values = {
-            metric: [_round(part[seed]) if seed in part else None for seed in seeds]
-            for metric, part in found.items()
-            if part
+            metric: [None if np.isnan(value) else _round(float(value)) for value in part[run]]
+            for metric, part in known.items()
         }
         place = {key: part for key in PLACE if (part := getattr(row, key)) not in (None, "")}
         entry = {"dataset": table.dataset, "row": row.name, "method": row.method, **place}
+        seeds = [seed for seed, there in zip(table.seeds, run, strict=True) if there]
         rows.append({**entry, "seeds": seeds, "values": values})
     return rows
 
@@ -63,15 +68,16 @@ def read_tables(outcome: Outcome, experiment: Experiment) -> list[Table]:
     better = {metric.key: metric.better for metric in experiment.metrics}
     tables = []
     for dataset in dict.fromkeys(entry["dataset"] for entry in outcome["rows"]):
+        mine = [entry for entry in outcome["rows"] if entry["dataset"] == dataset]
+        seeds = sorted({seed for entry in mine for seed in entry["seeds"]})
         rows, values = [], {}
-        for entry in (entry for entry in outcome["rows"] if entry["dataset"] == dataset):
+        for entry in mine:
             place = {key: entry[key] for key in PLACE if key in entry}
             rows.append(Row(entry["row"], entry["method"], **place))
             for metric, part in entry["values"].items():
-                pairs = zip(entry["seeds"], part, strict=True)
-                found = Values({seed: value for seed, value in pairs if value is not None})
-                values[entry["row"], metric] = found
-        tables.append(Table(dataset, rows, values, better))
+                found = dict(zip(entry["seeds"], part, strict=True))
+                values[entry["row"], metric] = np.array([found.get(s) for s in seeds], dtype=float)
+        tables.append(Table(dataset, rows, seeds, values, better))
     return tables
 
 
@@ -95,14 +101,13 @@ def judged(outcome: Outcome, experiment: Experiment | None = None) -> dict[str, 
     """
     experiment = experiment or EXPERIMENTS[outcome["experiment"]]
     tables, overlaps = read_tables(outcome, experiment), outcome["overlaps"]
-    known = {metric for table in tables for (_, metric), found in table.values.items() if found}
+    known = {metric for table in tables for _, metric in table.values}
     metrics = [metric for metric in experiment.metrics if metric.key in known]
     entries = []
     for table in tables:
         for row in table.rows:
             for metric in metrics:
-                found = table(row.name, metric.key)
-                values = [found[seed] for seed in sorted(found)]
+                seeds, values = by_seed(table, table(row.name, metric.key))
                 overlap = 0.0 if metric.timed else overlaps[table.dataset]
                 exact = experiment.describe is not None
                 claims = [
@@ -111,7 +116,7 @@ def judged(outcome: Outcome, experiment: Experiment | None = None) -> dict[str, 
                 ]
                 if values or claims:
                     entry = {**asdict(row), "dataset": table.dataset, "metric": metric.key}
-                    entry |= {"row": entry.pop("name"), "seeds": sorted(found), "values": values}
+                    entry |= {"row": entry.pop("name"), "seeds": seeds, "values": values}
                     entries.append({**entry, **mean_std(values), "claims": claims})
     timed = frozenset(metric.key for metric in experiment.metrics if metric.timed)
     return {

@@ -8,9 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from evergraph.config import Presets, RunConfig, Variant, resolve, settable_keys
 from evergraph.lab.grid import RunCache
-from evergraph.lab.paper.contrasts import Table, Values
+from evergraph.lab.paper.contrasts import Table
 from evergraph.lab.paper.experiment import Experiment, Facts, Row
 from evergraph.lab.paper.outcome import SCHEMA_VERSION, Outcome, judged, table_rows
 from evergraph.lab.paper.projection import first_task_plane
@@ -175,23 +177,24 @@ def measure(part: Part, cache: RunCache, request: Request) -> Table:
     metrics = part.experiment.metrics
     if why_no_times(part, cache, request) is not None:
         metrics = tuple(metric for metric in metrics if not metric.timed)
-    values: dict[tuple[str, str], Values] = {}
+    seeds = [*dict.fromkeys(seed for _, seed in part.configs)] or [0]
+    keys = [(name, metric.key) for name in rows for metric in metrics]
+    values = {key: np.full(len(seeds), np.nan) for key in keys}
     if part.experiment.describe is not None:
         described = part.experiment.describe(part.facts, request.data_root)
-        values = {(n, key): Values({0: float(v)}) for n in rows for key, v in described.items()}
+        values = {(name, key): np.array([v]) for name in rows for key, v in described.items()}
     for (name, seed), config in part.configs.items():
         results = cache.results(config.hash)
         for metric in metrics:
             value = None if results is None else metric.read(results, rows[name])
-            if value is not None:
-                values.setdefault((name, metric.key), Values())[seed] = value
+            values[name, metric.key][seeds.index(seed)] = np.nan if value is None else value
     for metric in metrics:
         if metric.relative_to is not None:
-            whole = values.get((metric.relative_to, metric.key), Values())
+            whole = values[metric.relative_to, metric.key].copy()
             for name in rows:
-                values[name, metric.key] = values.get((name, metric.key), Values()) / whole
+                values[name, metric.key] /= whole
     better = {metric.key: metric.better for metric in metrics}
-    return Table(part.facts.dataset, part.rows, values, better)
+    return Table(part.facts.dataset, part.rows, seeds, values, better)
 
 
 def why_no_times(part: Part, cache: RunCache, request: Request) -> str | None:

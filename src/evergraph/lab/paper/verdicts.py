@@ -16,12 +16,13 @@ A *headline* counts what became of its statements on the graphs that the paper n
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from evergraph.lab.paper.contrasts import Table, contrast, incomparable
+from evergraph.lab.paper.contrasts import Table, Values, contrast, incomparable
 from evergraph.lab.paper.experiment import Metric, Statement
 from evergraph.lab.summary import CONFIDENCE, difference_to_claim, estimate, mean_std
 from evergraph.lab.tables import Claim
@@ -109,8 +110,8 @@ def _about(statement: Statement) -> set[str]:
 
 def _measured(statement: Statement, table: Table, overlap: float) -> dict[str, Any]:
     """Measures a statement on one graph; its verdict is None while it waits for Holm."""
-    values = contrast(statement.contrast, table)
-    found = estimate([values[seed] for seed in sorted(values)], overlap)
+    seeds, values = by_seed(table, contrast(statement.contrast, table))
+    found = estimate(values, overlap)
     unlearnt = incomparable(statement.contrast, table)
     verdict = None if found["n"] > 1 else "not tested" if found["n"] else "not run"
     if statement.by_construction is not None:
@@ -123,12 +124,18 @@ def _measured(statement: Statement, table: Table, overlap: float) -> dict[str, A
         "dataset": table.dataset,
         "in_paper": table.dataset in statement.graphs,
         "why": statement.by_construction or ", ".join(unlearnt),
-        "seeds": sorted(values),
+        "seeds": seeds,
         "difference": found["mean"],
         **{key: found[key] for key in ("low", "high", "p")},
         "p_holm": None,
         "verdict": verdict,
     }
+
+
+def by_seed(table: Table, values: Values) -> tuple[list[int], list[float]]:
+    """Lists the seeds that have a value, and these."""
+    known = [(s, v) for s, v in zip(table.seeds, values.tolist(), strict=True) if not math.isnan(v)]
+    return [seed for seed, _ in known], [value for _, value in known]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

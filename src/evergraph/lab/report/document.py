@@ -115,7 +115,7 @@ def _take(everything: dict[str, dict[str, Outcome]], new: Everything) -> None:
             mine[kind] = judged(merged(mine.get(kind), outcome))
 
 
-def read_printed(folder: Path) -> dict[str, dict[str, Outcome]]:
+def read_printed(folder: Path) -> Everything:
     """Reads the outcomes of a reproduction with ``--as-printed``, refusing any other."""
     found = read_results(folder)
     if not found or any("ours" in kinds for kinds in found.values()):
@@ -126,28 +126,25 @@ def read_printed(folder: Path) -> dict[str, dict[str, Outcome]]:
     return found
 
 
-def read_again(folder: Path, ours: Everything) -> dict[str, dict[str, Outcome]]:
+def read_again(folder: Path, everything: Everything) -> Everything:
     """Reads what was measured with our settings and seeds that no statement of ours has."""
     found = {
-        name: kinds["ours"]
+        name: {"again": outcome}
         for name, kinds in read_results(folder).items()
-        if "ours" in kinds and kinds["ours"]["statements"] and not kinds["ours"]["quick"]
+        if (outcome := kinds.get("ours")) and outcome["statements"] and not outcome["quick"]
     }
     wrong = None if found else "no outcome with our settings"
-    for name, outcome in found.items():
-        common = _seeds(outcome) & _seeds(ours.get(name, {}).get("ours", {"rows": ()}))
-        if common:
+    for name, kinds in found.items():
+        ours = everything.get(name, {}).get("ours", {"rows": ()})
+        seeds = [{s for row in one["rows"] for s in row["seeds"]} for one in (ours, kinds["again"])]
+        if common := set.intersection(*seeds):
             wrong = f"seed {min(common)} of '{name}' as well"
     if wrong is not None:
         raise InputError(
             "Expected '--again' to be a folder of outcomes with our settings and other seeds (got "
             f"'{folder}', which has {wrong}); reproduce with --first-seed into a folder of its own."
         )
-    return {name: {"again": outcome} for name, outcome in found.items()}
-
-
-def _seeds(outcome: Outcome) -> set[int]:
-    return {seed for row in outcome["rows"] for seed in row["seeds"]}
+    return found
 
 
 def document(everything: Everything, explanations: Mapping[str, Any]) -> dict[str, str]:
