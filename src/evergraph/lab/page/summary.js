@@ -80,7 +80,8 @@ function claimCell(claim, otherSettings) {
       number(claim.mean),
       claim.std === null ? null : h("small", {}, ` ± ${number(claim.std)}`),
     ),
-    claim.difference === null ? null : h("small", {}, `${otherSettings ? "other settings" : "ours"} ${against}`),
+    claim.difference === null ? null : h("small", {}, `ours ${against}`),
+    otherSettings ? h("small", {}, "with other settings") : null,
   );
 }
 
