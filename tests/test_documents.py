@@ -11,15 +11,8 @@ import pytest
 
 from evergraph.lab.paper.experiments import EXPERIMENTS, HEADLINES
 from evergraph.lab.paper.verdicts import HOLDS, OPPOSITE, TESTED
-from evergraph.lab.report.document import (
-    Everything,
-    document,
-    headline_statements,
-    headlines_sheet,
-    overview,
-    read_explanations,
-    read_results,
-)
+from evergraph.lab.report.document import document, overview, read_explanations, read_results
+from evergraph.lab.report.headlines import Everything, headline_statements, headlines_sheet
 from evergraph.lab.report.sheets import numbers_sheet, statements_sheet
 
 DOCS = Path(__file__).parents[1] / "docs"

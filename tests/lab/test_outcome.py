@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from evergraph.errors import InputError
 from evergraph.lab.paper.contrasts import Table
 from evergraph.lab.paper.experiment import Experiment, Row, Statement
 from evergraph.lab.paper.experiments import EXPERIMENTS, HEADLINES
 from evergraph.lab.paper.outcome import judged, measured, merged, printed, table_rows
-from evergraph.lab.report.document import document, headlines_sheet, overview
+from evergraph.lab.report.document import document, overview, read_results
+from evergraph.lab.report.headlines import headlines_sheet
 from evergraph.lab.report.sheets import (
     latex,
     numbers_sheet,
@@ -136,6 +140,20 @@ def test_new_rows_take_the_place_of_old_ones():
     rows = {row["row"]: row["values"]["pm"] for row in merged(old, new)["rows"]}
     assert rows == {"rclg": [70.0, 71.0], "dslr": [60.0, 61.0]}
     assert merged(None, new) is new
+    old["missing"] = {"cora": ["dslr", "gem"]}
+    assert merged(old, new)["missing"] == {"cora": ["gem"]}
+    assert merged(old, {**new, "missing": {"cora": ["dslr", "rclg"]}})["missing"] == {
+        "cora": ["dslr", "gem"]  # RCLG stands there from before
+    }
+    with pytest.raises(InputError, match="all quick or all not"):
+        merged(old, {**new, "quick": True})
+
+
+def test_results_of_an_earlier_form_are_refused(tmp_path: Path):
+    old = {**measured(outcome(pm={0: 84.0})), "schema_version": 2}
+    (tmp_path / "main.json").write_text(json.dumps({"ours": old}))
+    with pytest.raises(InputError, match=r"'schema_version' 3 of ours .* \(got 2\)"):
+        read_results(tmp_path)
 
 
 def test_sheets_show_spread_difference_and_word():

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from evergraph.errors import InputError
 from evergraph.lab.paper.contrasts import Table
 from evergraph.lab.paper.experiment import Experiment, Row
 from evergraph.lab.paper.experiments import EXPERIMENTS
@@ -85,10 +86,31 @@ def merged(old: Outcome | None, new: Outcome) -> Outcome:
     """Puts newly measured rows in the place of old ones of the same name; the others stay."""
     if old is None:
         return new
+    if old["quick"] != new["quick"]:
+        raise InputError(
+            f"Expected outcomes of '{new['experiment']}' that are all quick or all not (got both); "
+            "write quick ones to a document of their own."
+        )
     fresh = {(row["dataset"], row["row"]): row for row in new["rows"] if row["values"]}
-    rows = [fresh.pop((row["dataset"], row["row"]), row) for row in old["rows"]]
-    overlaps = {**old["overlaps"], **new["overlaps"]}
-    return {**new, "rows": [*rows, *fresh.values()], "overlaps": overlaps}
+    there = {(row["dataset"], row["row"]) for row in old["rows"] if row["values"]}
+    lost = [place for place in _places(new["missing"]) if place in fresh or place not in there]
+    lost += [place for place in _places(old["missing"]) if place not in {*fresh, *lost}]
+    rows = [fresh.get((row["dataset"], row["row"]), row) for row in old["rows"]]
+    known = {(row["dataset"], row["row"]) for row in rows}
+    return {
+        **old,
+        **{key: new[key] for key in ("notes", "planes") if new.get(key)},
+        "missing": {
+            dataset: [row for name, row in lost if name == dataset]
+            for dataset in dict.fromkeys(name for name, _ in lost)
+        },
+        "overlaps": {**old["overlaps"], **new["overlaps"]},
+        "rows": rows + [row for place, row in fresh.items() if place not in known],
+    }
+
+
+def _places(missing: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
+    return [(dataset, name) for dataset, names in missing.items() for name in names]
 
 
 def judged(outcome: Outcome, experiment: Experiment | None = None) -> dict[str, Any]:
