@@ -26,12 +26,12 @@ from evergraph.closed_form.ridge import Ridge, RidgeSystem
 from evergraph.closed_form.selection import STRENGTHS
 from evergraph.config import Variant, resolve
 from evergraph.events import Epoch, TaskDone
-from evergraph.lab.summary import paired_interval
+from evergraph.lab.summary import estimate, overlap
 from evergraph.methods import Method, TaskContext, make_method
 from evergraph.methods.analytic import Analytic
 from evergraph.methods.dslr import DSLR, train_link_predictor
 from evergraph.metrics import scores
-from evergraph.stream import Graph, LabelledNodes, TaskStream
+from evergraph.stream import Graph, LabelledNodes, TaskStream, protocol_for
 from evergraph.stream.datasets import load_graph
 from evergraph.structure import (
     StructureConfig,
@@ -173,7 +173,7 @@ def main() -> None:
     for name in names:
         found = [measure(name, graph, arguments, seed) for seed in range(arguments.seeds)]
         differences = [mine[0] - theirs[0] for mine, theirs in zip(found, alone, strict=True)]
-        low, high = paired_interval(differences)
+        lead = estimate(differences, overlap(protocol_for(arguments.dataset)))
         answer = {
             "dataset": arguments.dataset,
             "combination": name,
@@ -181,7 +181,7 @@ def main() -> None:
             "pm": round(statistics.fmean(pm for pm, _ in found), 2),
             "fm": round(statistics.fmean(fm for _, fm in found), 2),
             "minus_analytic": round(statistics.fmean(differences), 2),
-            "interval": None if low is None or high is None else [round(low, 2), round(high, 2)],
+            "interval": None if lead["p"] is None else [round(lead[k], 2) for k in ("low", "high")],
         }
         print(json.dumps(answer), flush=True)
 

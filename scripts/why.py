@@ -32,14 +32,14 @@ from torch.nn.functional import cross_entropy, pdist
 
 from evergraph.config import Variant, resolve
 from evergraph.events import Epoch, TaskDone
-from evergraph.lab.paper.verdicts import judge_statement
+from evergraph.lab.summary import estimate, overlap
 from evergraph.memory.buffer import SelectionPool
 from evergraph.memory.coverage import CoverageDiversity, coverage_diversity
 from evergraph.methods import TaskContext, make_method
 from evergraph.methods.dslr import DSLR
 from evergraph.methods.replay import ReplayBase
 from evergraph.metrics import scores
-from evergraph.stream import Adjacency, Graph, TaskStream
+from evergraph.stream import Adjacency, Graph, TaskStream, protocol_for
 from evergraph.stream.datasets import load_graph
 from evergraph.stream.tasks import LabelledNodes
 from evergraph.structure import StructureConfig, refinement
@@ -321,7 +321,8 @@ def main() -> None:
             print(json.dumps(answer), flush=True)
     first, *others = pms.values()
     for name, values in zip(arguments.method[1:], others, strict=True):
-        lead = judge_statement([mine - theirs for mine, theirs in zip(first, values, strict=True)])
+        leads = [mine - theirs for mine, theirs in zip(first, values, strict=True)]
+        lead = estimate(leads, overlap(protocol_for(arguments.dataset)))
         print(json.dumps({"minus": name, "pm": statistics.fmean(values), "lead": lead}))
 
 

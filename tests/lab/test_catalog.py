@@ -13,16 +13,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from evergraph.config import RunConfig
 from evergraph.lab.folder import RunFolder, make_jobs
 from evergraph.lab.grid import RunCache, merge_runs
-from evergraph.lab.paper.contrasts import Table, Values
+from evergraph.lab.paper.contrasts import Table, contrast
 from evergraph.lab.paper.experiment import Experiment, Facts, Row
-from evergraph.lab.paper.experiments import EXPERIMENTS, find_experiments
-from evergraph.lab.paper.reproduce import Request, find_facts, measure, needed_runs, plan
+from evergraph.lab.paper.experiments import EXPERIMENTS, HEADLINES, find_experiments
+from evergraph.lab.paper.reproduce import (
+    Request,
+    find_facts,
+    measure,
+    needed_runs,
+    plan,
+    why_no_times,
+)
 from evergraph.lab.report.figures import FORMATS, write_figure
 from evergraph.lab.runs import execute
 from evergraph.lab.tables import paper_numbers
@@ -56,6 +64,7 @@ IDS = [
     "datasets",
     "hyperparameters",
     "frontier",
+    "bounds",
 ]
 FACTS = Facts("cora", 1770, 3, 6, 2)
 TINY = {"epochs": 1, "link_epochs": 1, "channels": 4, "heads": 2, "buffer_size": 8}
@@ -88,13 +97,25 @@ def test_experiment_measures_every_statement(experiment: Experiment):
     rows = experiment.rows(FACTS)
     draw = random.Random(0).random
     values = {
-        (row.name, metric.key): Values({seed: draw() for seed in range(3)})
+        (row.name, metric.key): np.array([draw() for _ in range(3)])
         for row in rows
         for metric in experiment.metrics
     }
-    table = Table(FACTS, rows, values, {metric.key: metric.better for metric in experiment.metrics})
+    table = Table(
+        "cora", rows, range(3), values, {metric.key: metric.better for metric in experiment.metrics}
+    )
     for statement in experiment.statements:
-        assert set(statement.contrast(table)) == {0, 1, 2}, statement.text
+        assert not np.isnan(contrast(statement.contrast, table)).any(), statement.text
+        assert set(statement.graphs) <= set(DATASETS)
+
+
+def test_headlines_are_ten_or_so_and_each_is_tested_where_the_paper_makes_it():
+    assert 10 <= len(HEADLINES) <= 12
+    for headline in HEADLINES:
+        for name, text in headline.made_of:
+            (said,) = [one for one in EXPERIMENTS[name].statements if one.text == text]
+            assert said.graphs, text
+            assert said.by_construction is None, text
 
 
 @each
@@ -193,7 +214,7 @@ def test_reproduce_writes_every_file(
     monkeypatch.setattr(importlib.import_module("evergraph.lab.cli.reproduce"), "run_jobs", refuse)
     formats = ("png", "svg", "pdf") if name in ALL_FORMATS else ("svg",)
     monkeypatch.setattr(
-        "evergraph.lab.report.reproduction.write_figure", partial(write_figure, formats=formats)
+        "evergraph.lab.report.document.write_figure", partial(write_figure, formats=formats)
     )
     answer = command(*words(reproduced, name))
     assert answer.code == 0, answer.err
@@ -203,23 +224,24 @@ def test_reproduce_writes_every_file(
     outcome = json.loads((folder / f"{name}.json").read_text())
     experiment = EXPERIMENTS[name]
     assert outcome["missing"] == {}
-    measured = {row["metric"] for row in outcome["rows"]}
-    present = {m.key for m in experiment.metrics if not m.key.startswith("class ")}
+    measured = {entry["metric"] for entry in outcome["entries"]}
+    present = {m.key for m in experiment.metrics if not m.key.startswith(("class ", "bytes_"))}
     assert present <= measured
     seeds = [0] if experiment.describe is not None else [0, 1]
-    assert all(row["seeds"] in (seeds, seeds[:1], seeds[1:]) for row in outcome["rows"])
+    assert all(entry["seeds"] in (seeds, seeds[:1], seeds[1:]) for entry in outcome["entries"])
     assert [entry["text"] for entry in outcome["statements"]] == [
         statement.text for statement in experiment.statements
     ]
     lines = list(csv.DictReader((folder / f"{name}.csv").open()))
-    assert len(lines) >= len(outcome["rows"])
-    assert "Quick mode" in (folder / f"{name}.md").read_text()
+    assert len(lines) >= len(outcome["entries"])
+    for told in ((folder / f"{name}.md").read_text(), answer.out):
+        assert "proves nothing" in told
 
 
 def test_reproduce_draws_the_plane_of_the_first_task(
     reproduced: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("evergraph.lab.report.reproduction.write_figure", draw_nothing)
+    monkeypatch.setattr("evergraph.lab.report.document.write_figure", draw_nothing)
     assert command(*words(reproduced, "embedding")).code == 0
     outcome = json.loads((reproduced / "out/embedding/embedding.json").read_text())
     (points,) = outcome["planes"]
@@ -234,25 +256,26 @@ def test_reproduce_draws_the_plane_of_the_first_task(
 def test_reproduce_says_when_there_is_no_plane_to_draw(
     reproduced: Path, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    monkeypatch.setattr("evergraph.lab.report.reproduction.write_figure", draw_nothing)
+    monkeypatch.setattr("evergraph.lab.report.document.write_figure", draw_nothing)
     shutil.copytree(
         reproduced / "out/runs", tmp_path / "out/runs", ignore=without_first_checkpoints
     )
     where = ["--output", tmp_path / "out", "--document", tmp_path / "page.md"]
     assert command(*words(reproduced, "embedding"), *where).code == 0
-    assert "![" in (tmp_path / "page.md").read_text()
+    page = tmp_path / "reproduction/embedding.md"
+    assert "![" in page.read_text()
     assert "seed 1." in (tmp_path / "out/embedding/embedding.md").read_text()
     for checkpoint in (tmp_path / "out/runs").rglob("checkpoint"):
         shutil.rmtree(checkpoint)
     assert command(*words(reproduced, "embedding"), *where).code == 0
-    assert "![" not in (tmp_path / "page.md").read_text()
-    assert "No picture: no finished run has its checkpoint" in (tmp_path / "page.md").read_text()
+    assert "![" not in page.read_text()
+    assert "No picture: no finished run has its checkpoint" in page.read_text()
 
 
 def test_reproduce_all_gives_an_overview_and_a_document(
     reproduced: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("evergraph.lab.report.reproduction.write_figure", draw_nothing)
+    monkeypatch.setattr("evergraph.lab.report.document.write_figure", draw_nothing)
     page = reproduced / "reproduction.md"
     explanations = reproduced / "results" / "explanations.yaml"
     explanations.parent.mkdir(exist_ok=True)
@@ -260,25 +283,24 @@ def test_reproduce_all_gives_an_overview_and_a_document(
     answer = command(*words(reproduced, "all"), "--document", page)
     assert answer.code == 0, answer.err
     assert all(name in answer.out for name in IDS)
-    text = page.read_text()
-    assert all(f"\n## {name}\n" in text for name in IDS)
-    assert "Tested with four epochs." in text
-    assert "random on Amazon FM | Table 13: 29.33; Table 15: 23.85" in text
-    for link in re.findall(r"\]\((results/[^)]+)\)", text):
-        assert (reproduced / link).exists(), link
-    before = page.read_text()
-    assert command("reproduce", "--output", reproduced / "out", "--document", page).code == 0
-    assert page.read_text() == before
-    results = {path: path.read_bytes() for path in (reproduced / "results").glob("*.json")}
-    assert command("reproduce", "--output", reproduced / "results", "--document", page).code == 0
-    assert page.read_text() == before  # what was published is enough
-    assert {path: path.read_bytes() for path in results} == results
+    pages = {path.stem: path.read_text() for path in (reproduced / "reproduction").iterdir()}
+    assert set(pages) == {*IDS, "contradictions"}
+    assert "Tested with four epochs." in pages["beta"]
+    assert "random on Amazon FM | Table 13: 29.33; Table 15: 23.85" in pages["contradictions"]
+    links = re.findall(r"\]\((re[^)]+)\)", page.read_text())
+    assert [link for link in links if not (reproduced / link).exists()] == []
+    written = [page, *reproduced.glob("reproduction/*"), *reproduced.glob("results/*.json")]
+    before = {path: path.read_bytes() for path in written}
+    for source in ("out", "results"):  # what was published is enough
+        line = ["reproduce", "--output", reproduced / source, "--document", page]
+        assert command(*line).code == 0
+        assert {path: path.read_bytes() for path in written} == before
     explanations.write_text("betta: A name that nothing has.\n")
     refused = command("reproduce", "--output", reproduced / "out", "--document", page)
     explanations.unlink()
     assert refused.code == 2
     assert "did you mean 'beta'?" in refused.err
-    assert page.read_text() == before
+    assert {path: path.read_bytes() for path in written} == before
 
 
 def test_published_results_are_enough_to_write_every_file(
@@ -300,7 +322,7 @@ def test_published_results_are_enough_to_write_every_file(
 def test_as_printed_stands_beside_ours(
     reproduced: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("evergraph.lab.report.reproduction.write_figure", draw_nothing)
+    monkeypatch.setattr("evergraph.lab.report.document.write_figure", draw_nothing)
     printed, page = reproduced / "printed", reproduced / "both.md"
     again = ["--as-printed", "--jobs", 1]
     line = [printed if word == reproduced / "out" else word for word in words(reproduced, "beta")]
@@ -310,10 +332,8 @@ def test_as_printed_stands_beside_ours(
     assert command(*words(reproduced, "beta")).code == 0
     write = ["reproduce", "--output", reproduced / "out", "--document", page, "--beside"]
     assert command(*write, printed).code == 0
-    section = page.read_text().split("\n## beta\n")[1].split("\n## ")[0]
-    assert "| verdict | as printed |" in section
+    assert "| our settings | as printed |" in (reproduced / "reproduction/beta.md").read_text()
     assert set(json.loads((reproduced / "results/beta.json").read_text())) == {"ours", "as_printed"}
-    assert "**As printed.**" in page.read_text()
     refused = command(*write, reproduced / "out")
     assert refused.code == 2
     assert "which has other settings" in refused.err
@@ -322,7 +342,7 @@ def test_as_printed_stands_beside_ours(
 def test_other_seeds_stand_beside_the_first(
     reproduced: Path, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("evergraph.lab.report.reproduction.write_figure", draw_nothing)
+    monkeypatch.setattr("evergraph.lab.report.document.write_figure", draw_nothing)
     page, first = tmp_path / "page.md", ["--output", tmp_path / "first"]
     other = ["--output", tmp_path / "other"]
     line = [*words(reproduced, "cm-vs-cd"), "--jobs", 1]
@@ -332,15 +352,14 @@ def test_other_seeds_stand_beside_the_first(
         assert command(*words(reproduced, "datasets"), *place).code == 0
     write = ["reproduce", *first, "--document", page, "--again"]
     refused = command(*write, tmp_path / "other")
-    assert "which has other settings" in refused.err  # of quick runs nothing is judged
+    assert "which has no outcome with our settings" in refused.err  # quick ones prove nothing
     for folder in ("first", "other"):
         path = tmp_path / folder / "cm-vs-cd/cm-vs-cd.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "quick": False}))
     assert command(*write, tmp_path / "other").code == 0
     text = page.read_text()
-    assert "| verdict | seeds 2–3 |" in text
-    assert "**Other seeds.**" in text
-    assert "| statements | with other seeds |" in text
+    section = (tmp_path / "reproduction/cm-vs-cd.md").read_text()
+    assert "| our settings | other seeds |" in section
     assert set(json.loads((tmp_path / "results/cm-vs-cd.json").read_text())) == {"ours", "again"}
     assert set(json.loads((tmp_path / "results/datasets.json").read_text())) == {"ours"}
     refused = command(*write, tmp_path / "first")
@@ -354,16 +373,13 @@ def test_times_of_different_machines_are_left_out(reproduced: Path, tmp_path: Pa
     (part,) = plan(find_experiments("selector-time"), request)
     merge_runs(tmp_path, [reproduced / "out"], needed_runs([part]))
     cache = RunCache(tmp_path)
-    table = measure(part, cache, request)
-    assert table.notes == []
-    assert table("mf", "selection")
+    assert why_no_times(part, cache, request) is None
+    assert measure(part, cache, request).mean("mf", "selection") is not None
     there = cache.folders[part.configs["mf", 0].hash] / "environment.json"
     there.write_text(json.dumps({**json.loads(there.read_text()), "device_name": "another"}))
     table = measure(part, cache, request)
-    (note,) = table.notes
-    assert "another with" in note
-    assert not table("mf", "selection")
-    assert not table("cd", "selection")
+    assert "another with" in str(why_no_times(part, cache, request))
+    assert table.mean("mf", "selection") is table.mean("cd", "selection") is None
 
 
 def test_times_of_runs_that_ran_together_can_be_left_out(reproduced: Path, command: Command):
@@ -372,7 +388,7 @@ def test_times_of_runs_that_ran_together_can_be_left_out(reproduced: Path, comma
     for option, shown in (("--no-times", False), ("--times", True)):
         assert command(*words(reproduced, "candidates"), *where, option).code == 0
         outcome = json.loads(path.read_text())
-        assert any(row["metric"] == "inference" for row in outcome["rows"]) == shown
+        assert any("inference" in row["values"] for row in outcome["rows"]) == shown
         assert bool(outcome["statements"][0]["seeds"]) == shown
         assert outcome["statements"][1]["seeds"] == [0, 1]
         assert any("are left out: --no-times" in note for note in outcome["notes"]) != shown
@@ -422,7 +438,7 @@ def test_merge_takes_runs_whatever_their_label(reproduced: Path, tmp_path: Path)
         (["beta", "--beside", "other"], "'--document' with '--beside' (got 'other' alone)"),
         (["--document", "page.md", "--beside", "nowhere"], "'--beside' to be a folder of outcomes"),
         (["beta", "--again", "other"], "'--document' with '--again' (got 'other' alone)"),
-        (["--document", "page.md", "--again", "nowhere"], "which has no outcome); reproduce with"),
+        (["--document", "page.md", "--again", "nowhere"], "which has no outcome with our"),
         (["beta", "--published", "nowhere"], "'--published' to be a folder of published results"),
         (["beta", "--first-seed", "-1"], "'--first-seed' of at least 0 (got -1)"),
         (["beta", "--quick", "--merge", "nowhere"], "'--merge' to name a folder with finished"),

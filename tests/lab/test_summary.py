@@ -22,12 +22,14 @@ from evergraph.lab.summary import (
     difference_to_claim,
     estimate,
     mean_std,
-    paired_interval,
+    overlap,
     quantile,
     summarise_grid,
     verdict,
 )
 from evergraph.lab.tables import Claim
+from evergraph.stream import Protocol
+from made_runs import make_run
 
 
 def result(label: str, seed: int, pm: float, **changes: Any) -> dict[str, Any]:
@@ -46,6 +48,7 @@ def result(label: str, seed: int, pm: float, **changes: Any) -> dict[str, Any]:
         "current": 90.0,
         "seconds": {"total": 2.0},
         "memory_bytes": 100 + seed,
+        "overlap": 0.0,
         **changes,
     }
 
@@ -124,26 +127,35 @@ def test_summarise_grid_keeps_generated_graphs_apart(tmp_path: Path):
     assert [entry["seeds"] for entry in summary] == [[0], [0]]
 
 
-def test_paired_interval_by_hand():
-    # Differences 1, 2, 3: mean 2, s = 1, t(0.975, 2) = 4.30265, half width 4.30265 / √3
-    low, high = paired_interval([1.0, 2.0, 3.0])
-    assert low == pytest.approx(2 - 2.484138, abs=1e-6)
-    assert high == pytest.approx(2 + 2.484138, abs=1e-6)
-
-
-def test_paired_interval_agrees_with_scipy():
+def test_estimate_of_differences_agrees_with_scipy():
     first, second = [81.2, 79.9, 82.4, 80.3, 83.0], [78.0, 79.5, 80.1, 77.7, 81.9]
-    differences = [a - b for a, b in zip(first, second, strict=True)]
-    expected = stats.ttest_rel(first, second).confidence_interval(0.95)
-    low, high = paired_interval(differences)
-    assert low == pytest.approx(expected.low)
-    assert high == pytest.approx(expected.high)
+    expected = stats.ttest_rel(first, second)
+    found = estimate([a - b for a, b in zip(first, second, strict=True)])
+    interval = expected.confidence_interval(0.95)
+    assert (found["low"], found["high"]) == pytest.approx((interval.low, interval.high))
+    assert found["p"] == pytest.approx(expected.pvalue)
 
 
-def test_paired_interval_needs_two_pairs():
-    assert paired_interval([]) == (None, None)
-    assert paired_interval([3.0]) == (None, None)
-    assert paired_interval([3.0, 3.0]) == (3.0, 3.0)
+def test_estimate_corrects_for_splits_that_overlap():
+    # Nadeau and Bengio: s² (1/3 + 3/7) for three seeds of a 70 / 30 split, s = 1.
+    found = estimate([1.0, 2.0, 3.0], 3 / 7)
+    error = (1 / 3 + 3 / 7) ** 0.5
+    assert found["high"] == pytest.approx(2 + 4.302653 * error)
+    assert found["p"] == pytest.approx(2 * stats.t.sf(2 / error, 2))
+
+
+def test_estimate_of_equal_values_is_sure():
+    assert (estimate([3.0, 3.0])["low"], estimate([3.0, 3.0])["p"]) == (3.0, 0.0)
+    assert estimate([0.0, 0.0])["p"] == 1.0
+
+
+def test_overlap_is_test_nodes_per_training_node():
+    assert overlap(Protocol()) == pytest.approx(3 / 7)  # 30 % are test nodes
+    assert overlap(Protocol(split_seed=1)) == 0.0  # one split: seeds are independent
+    assert overlap(Protocol(test_share=(0.5, 0.75))) == pytest.approx((1 + 3) / 2)
+    held_out = Protocol(validation_fraction=0.1)
+    assert overlap(held_out) == pytest.approx(0.3 / 0.63)
+    assert overlap(held_out.model_copy(update={"evaluate": "validation"})) == pytest.approx(1 / 9)
 
 
 @pytest.mark.parametrize(
@@ -174,6 +186,14 @@ def test_compare_pairs_uses_common_seeds():
     assert (entry["reference"], entry["other"], entry["metric"]) == ("dslr", "replay", "pm")
 
 
+def test_compare_pairs_corrects_for_splits_that_overlap():
+    results = [result("dslr", seed, 80.0 + seed, overlap=3 / 7) for seed in range(3)]
+    results += [result("replay", seed, 79.0, overlap=3 / 7) for seed in range(3)]
+    (entry,) = compare_pairs(results, "dslr")
+    # Differences 1, 2, 3: 4.302653 √(1/3 + 3/7) instead of 4.302653 √(1/3)
+    assert entry["high"] == pytest.approx(2 + 4.302653 * (1 / 3 + 3 / 7) ** 0.5)
+
+
 def test_compare_pairs_of_no_common_seed_decides_nothing():
     (entry,) = compare_pairs([result("dslr", 0, 80.0), result("replay", 1, 10.0)], "dslr")
     assert (entry["difference"], entry["low"], entry["high"]) == (None, None, None)
@@ -190,11 +210,11 @@ def test_compare_pairs_skips_what_has_no_value_or_reference():
 
 def test_collect_results_reads_finished_runs_alone(tmp_path: Path):
     for seed in (1, 0):
-        folder = tmp_path / "cora" / "dslr" / f"seed-{seed}"
-        folder.mkdir(parents=True)
-        (folder / "results.json").write_text(json.dumps({"seed": seed}))
+        make_run(tmp_path / "cora" / "dslr" / f"seed-{seed}", seed=seed)
     (tmp_path / "cora" / "dslr" / "seed-2").mkdir()
-    assert [entry["seed"] for entry in collect_results(tmp_path)] == [0, 1]
+    found = collect_results(tmp_path)
+    assert [entry["seed"] for entry in found] == [0, 1]
+    assert found[0]["overlap"] == pytest.approx(3 / 7)  # of Cora's 70 / 30
     assert collect_results(tmp_path / "nowhere") == []
 
 
@@ -208,12 +228,14 @@ def test_estimate_by_hand():
         "std": 1.0,
         "low": pytest.approx(2 - half),
         "high": pytest.approx(2 + half),
+        "p": pytest.approx(0.0742, abs=1e-4),  # t = 2 √3
     }
 
 
 def test_estimate_of_few():
-    assert estimate([5.0]) == {"n": 1, "mean": 5.0, "std": None, "low": None, "high": None}
-    assert estimate([None]) == {"n": 0, "mean": None, "std": None, "low": None, "high": None}
+    nothing = {"std": None, "low": None, "high": None, "p": None}
+    assert estimate([5.0]) == {"n": 1, "mean": 5.0, **nothing}
+    assert estimate([None]) == {"n": 0, "mean": None, **nothing}
 
 
 def test_difference_to_claim_agrees_with_welch():

@@ -1,4 +1,10 @@
-"""Summaries of many runs: mean ± std over seeds, and how sure a difference of means is."""
+"""Summaries of many runs: mean ± std over seeds, and how sure a mean is.
+
+Every seed splits the same graph anew, so that the training and the test sets of two seeds overlap
+and their values are not independent. All intervals and p-values here are those of the corrected
+resampled t-test (Nadeau and Bengio, 2003): the variance of a mean over n seeds is
+s² (1/n + n_test / n_train) instead of s²/n.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +16,34 @@ from typing import Any
 
 from evergraph.errors import InputError
 from evergraph.files import read_json
-from evergraph.lab.folder import finished_runs
+from evergraph.lab.folder import RunFolder, finished_runs
 from evergraph.lab.tables import PAPER_SEEDS, STREAM_METRICS, Claim
+from evergraph.stream import Protocol
 
 CONFIDENCE = 0.95
 
 
 def collect_results(folder: Path) -> list[dict[str, Any]]:
-    """Reads every finished run below a folder, in a fixed order."""
-    return [read_json(run / "results.json") for run in finished_runs(folder)]
+    """Reads every finished run below a folder, in a fixed order, with its protocol's overlap."""
+    return [
+        {**read_json(run / "results.json"), "overlap": overlap(RunFolder(run).config().protocol)}
+        for run in finished_runs(folder)
+    ]
+
+
+def overlap(protocol: Protocol) -> float:
+    """Returns n_test / n_train, by which the splits of two seeds overlap; 0 for a fixed split.
+
+    It is averaged over the classes, as PM averages tasks: their shares of test nodes may differ.
+    """
+    if protocol.split_seed is not None:
+        return 0.0
+    held_out = protocol.validation_fraction
+    if protocol.evaluate == "validation":
+        return held_out / (1 - held_out)
+    share = protocol.test_share
+    shares = [share] if isinstance(share, float) else share
+    return statistics.fmean(part / (1 - part) for part in shares) / (1 - held_out)
 
 
 def summarise_grid(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -73,23 +98,23 @@ def compare_pairs(
 ) -> list[dict[str, Any]]:
     """Compares one label with all others, seed by seed, on each dataset.
 
-    The interval is Student's for the mean of the paired differences, 95 %. The verdict says
-    where the reference stands: ``above``, ``below``, or ``not distinguishable`` when the
-    interval holds zero or there are fewer than two common seeds.
+    The verdict says where the reference stands: ``above``, ``below``, or ``not distinguishable``
+    when the 95 % interval of the mean difference holds zero or fewer than two seeds are common.
     """
     by_label: dict[tuple[str, str], dict[int, float]] = {}
+    overlaps: dict[str, float] = {}  # by dataset; the largest, where protocols differ
     for result in results:
         if result[metric] is not None:
-            values = by_label.setdefault((result["dataset"], result["label"]), {})
-            values[result["seed"]] = result[metric]
+            dataset = result["dataset"]
+            by_label.setdefault((dataset, result["label"]), {})[result["seed"]] = result[metric]
+            overlaps[dataset] = max(overlaps.get(dataset, 0.0), result["overlap"])
     comparisons = []
     for (dataset, label), values in by_label.items():
         mine = by_label.get((dataset, reference))
         if label == reference or mine is None:
             continue
         seeds = sorted(mine.keys() & values.keys())
-        differences = [mine[seed] - values[seed] for seed in seeds]
-        low, high = paired_interval(differences)
+        found = estimate([mine[seed] - values[seed] for seed in seeds], overlaps[dataset])
         comparisons.append(
             {
                 "dataset": dataset,
@@ -97,10 +122,10 @@ def compare_pairs(
                 "reference": reference,
                 "other": label,
                 "seeds": seeds,
-                "difference": statistics.fmean(differences) if differences else None,
-                "low": low,
-                "high": high,
-                "verdict": verdict(low, high),
+                "difference": found["mean"],
+                "low": found["low"],
+                "high": found["high"],
+                "verdict": verdict(found["low"], found["high"]),
             }
         )
     return comparisons
@@ -124,28 +149,37 @@ def mean_std(values: Sequence[float | None]) -> dict[str, float | None]:
     }
 
 
-def estimate(values: Sequence[float | None]) -> dict[str, float | int | None]:
-    """Computes n, mean, sample standard deviation and Student's 95 % interval of the mean."""
+def estimate(values: Sequence[float | None], overlap: float = 0.0) -> dict[str, Any]:
+    """Computes n, mean, sample standard deviation, the mean's 95 % interval and its p-value.
+
+    Args:
+        values: One per seed; None is left out.
+        overlap: n_test / n_train of the splits (:func:`overlap`), 0 for independent values.
+
+    Returns:
+        ``{"n", "mean", "std", "low", "high", "p"}``; ``p`` is two-sided, against a mean of zero.
+        The last three are None below two values.
+    """
     known = [value for value in values if value is not None]
-    low, high = paired_interval(known)
-    return {"n": len(known), **mean_std(known), "low": low, "high": high}
+    found: dict[str, Any] = {"n": len(known), **mean_std(known)}
+    if len(known) < 2:
+        return {**found, "low": None, "high": None, "p": None}
+    from scipy import stats  # noqa: PLC0415 - a second of import that few commands need
+
+    mean, error = found["mean"], found["std"] * math.sqrt(1 / len(known) + overlap)
+    half = quantile(len(known) - 1) * error
+    p = 2 * stats.t.sf(abs(mean) / error, len(known) - 1) if error else mean == 0
+    return {**found, "low": mean - half, "high": mean + half, "p": float(p)}
 
 
-def paired_interval(differences: Sequence[float]) -> tuple[float | None, float | None]:
-    """Returns the 95 % interval of the mean difference; (None, None) below two pairs."""
-    n = len(differences)
-    if n < 2:
-        return None, None
-    mean = statistics.fmean(differences)
-    half = quantile(n - 1) * statistics.stdev(differences) / math.sqrt(n)
-    return mean - half, mean + half
-
-
-def difference_to_claim(values: Sequence[float | None], claim: Claim) -> dict[str, float | None]:
+def difference_to_claim(
+    values: Sequence[float | None], claim: Claim, overlap: float = 0.0
+) -> dict[str, float | None]:
     """Compares a measured mean with a printed one by Welch's 95 % interval.
 
-    Where the paper prints no standard deviation, or there are fewer than two runs, there is a
-    difference but no interval.
+    The printed mean counts as one of ten seeds whose splits overlap as ours do. Where the paper
+    prints no standard deviation, or there are fewer than two runs, there is a difference but no
+    interval.
     """
     known = [value for value in values if value is not None]
     if not known:
@@ -153,23 +187,14 @@ def difference_to_claim(values: Sequence[float | None], claim: Claim) -> dict[st
     difference = statistics.fmean(known) - claim.mean
     if len(known) < 2 or claim.std is None:
         return {"difference": difference, "low": None, "high": None}
-    half = welch_half_width(known, claim.std, PAPER_SEEDS)
+    n = len(known)
+    mine = statistics.variance(known) * (1 / n + overlap)
+    theirs = claim.std**2 * (1 / PAPER_SEEDS + overlap)
+    half = 0.0
+    if mine + theirs > 0:
+        freedom = (mine + theirs) ** 2 / (mine**2 / (n - 1) + theirs**2 / (PAPER_SEEDS - 1))
+        half = quantile(freedom) * math.sqrt(mine + theirs)
     return {"difference": difference, "low": difference - half, "high": difference + half}
-
-
-def welch_half_width(values: Sequence[float], std: float, count: int) -> float:
-    """Computes half of Welch's 95 % interval of the difference of two means.
-
-    Args:
-        values: One sample, at least two.
-        std: Standard deviation of the other.
-        count: How many values the other has.
-    """
-    mine, theirs = statistics.variance(values) / len(values), std**2 / count
-    if mine + theirs == 0:
-        return 0.0
-    freedom = (mine + theirs) ** 2 / (mine**2 / (len(values) - 1) + theirs**2 / (count - 1))
-    return quantile(freedom) * math.sqrt(mine + theirs)
 
 
 def quantile(freedom: float) -> float:

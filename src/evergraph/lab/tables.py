@@ -45,7 +45,8 @@ class Sheet:
 
     def markdown(self) -> str:
         """Renders as Markdown, title first."""
-        rule = ["---", *["---:"] * (len(self.columns) - 1)]
+        left = (self.columns[0], *self.prose)
+        rule = ["---" if column in left else "---:" for column in self.columns]
         rows = [[cell.replace("|", "\\|") for cell in row] for row in self.rows]
         lines = [self.columns, rule, *rows]
         return "\n".join([f"**{self.title}**", "", *(f"| {' | '.join(line)} |" for line in lines)])

@@ -17,7 +17,7 @@ import pytest
 
 from evergraph.lab.page import page_data, write_page
 from evergraph.lab.report.collect import collect
-from evergraph.lab.summary import compare_pairs
+from evergraph.lab.summary import collect_results, compare_pairs
 from made_runs import CLASSES, make_grid, make_run, planted_samples
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
@@ -175,8 +175,7 @@ def test_differences_agree_with_the_library(open_page: OpenPage, grid: Path):
     page = open_page(grid / "report.html")
     page.locator("#differences").scroll_into_view_if_needed()
     page.locator("#differences .value").first.wait_for()
-    (runs, *_) = collect(grid).datasets.values()
-    results = [run.results for group in runs for run in group.runs]
+    results = [run for run in collect_results(grid) if run["dataset"] == "cora"]
     for reference in ("dslr", "replay-mf"):
         page.locator("#differences select").select_option(reference)
         page.locator("#differences .value").first.wait_for()
@@ -188,6 +187,26 @@ def test_differences_agree_with_the_library(open_page: OpenPage, grid: Path):
             numbers = [float(word.replace("−", "-")) for word in found]
             expected = [entry["difference"], entry["low"], entry["high"]]
             assert numbers == pytest.approx(expected, abs=0.0051)  # shown with two decimals
+
+
+def test_least_forgetting_is_not_praised_where_nothing_was_learnt(
+    open_page: OpenPage, tmp_path: Path
+):
+    make_grid(tmp_path, METHODS[:2], 2)
+    for seed in range(2):
+        make_run(tmp_path / f"slack-{seed}", "ewc", seed, matrix=[[40.0], [60.0, 20.0]])
+    write_page(page_data(collect(tmp_path)), tmp_path / "report.html")
+    page = open_page(tmp_path / "report.html")
+    tile = page.locator(".tile", has_text="Least forgetting")
+    assert tile.locator("small").inner_text() == "dslr"  # EWC gains 20 points, having 40
+
+
+def test_no_column_is_cut_off_in_print(open_page: OpenPage, grid: Path):
+    page = open_page(grid / "report.html", viewport={"width": 703, "height": 1000})  # A4
+    draw_all(page)
+    page.emulate_media(media="print")
+    widths = "[...document.querySelectorAll('.scroll')].map((e) => [e.scrollWidth, e.clientWidth])"
+    assert all(whole <= shown for whole, shown in page.evaluate(widths))
 
 
 def test_toggles_change_what_is_shown(open_page: OpenPage, grid: Path):

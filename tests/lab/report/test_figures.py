@@ -6,14 +6,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from evergraph.errors import InputError
-from evergraph.lab.paper.contrasts import Table, Values
+from evergraph.lab.paper.contrasts import Table
 from evergraph.lab.paper.experiment import Facts
 from evergraph.lab.paper.experiments import EXPERIMENTS
-from evergraph.lab.paper.outcome import make_outcome
-from evergraph.lab.report.figures import draw, write_figure
+from evergraph.lab.paper.outcome import judged, table_rows
+from evergraph.lab.report.figures import draw, on_frontier, write_figure
 
 FACTS = Facts("cora", 1770, 3, 6, 2)
 
@@ -23,11 +24,14 @@ def panels(name: str):
     experiment = EXPERIMENTS[name]
     rows = experiment.rows(FACTS)
     values = {
-        (row.name, metric.key): Values({0: place + 60.0, 1: place + 61.0})
+        (row.name, metric.key): np.array([place + 60.0, place + 61.0])
         for place, row in enumerate(rows)
         for metric in experiment.metrics
     }
-    figure = draw(make_outcome(experiment, [Table(FACTS, rows, values, {})], quick=False))
+    keys = [metric.key for metric in experiment.metrics]
+    measured = table_rows(Table("cora", rows, [0, 1], values, {}), keys)
+    outcome = {"experiment": name, "rows": measured, "overlaps": {"cora": 0.0}}
+    figure = draw(judged(outcome))
     assert figure is not None
     return figure.axes
 
@@ -85,7 +89,7 @@ POINTS = [
 ]
 FRONTIER = {
     "figure": {"kind": "frontier"},
-    "rows": [
+    "entries": [
         row(dataset, label, metric, value, std)
         for dataset, label, pm, std, kept, seconds in POINTS
         for metric, value in (("pm", pm), ("bytes", kept), ("seconds", seconds))
@@ -118,3 +122,18 @@ def test_figures_say_how_to_get_matplotlib(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(InputError, match=r"pip install 'evergraph\[report\]'"):
         write_figure(FRONTIER, tmp_path, "frontier")
+
+
+def test_frontier_by_hand():
+    points = {
+        "large": {"pm": 90.0, "bytes": 1000, "seconds": 1.0},  # the best
+        "small": {"pm": 80.0, "bytes": 10, "seconds": 9.0},  # cheapest in bytes, slowest
+        "twin": {"pm": 80.0, "bytes": 10, "seconds": 9.0},
+        "beaten": {"pm": 79.0, "bytes": 20, "seconds": 9.0},  # worse than small and heavier
+        "quick": {"pm": 70.0, "bytes": 5000, "seconds": 0.5},  # nobody is faster
+    }
+    found = {
+        cost: {name for name, one in points.items() if on_frontier(one, points.values(), cost)}
+        for cost in ("bytes", "seconds")
+    }
+    assert found == {"bytes": {"large", "small", "twin"}, "seconds": {"large", "quick"}}

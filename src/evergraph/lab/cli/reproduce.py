@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,25 +18,25 @@ from evergraph.lab.engines import Resources
 from evergraph.lab.folder import check_output, make_jobs
 from evergraph.lab.grid import RunCache, merge_runs
 from evergraph.lab.paper.experiments import EXPERIMENTS, find_experiments
-from evergraph.lab.paper.outcome import Outcome, make_outcome
-from evergraph.lab.paper.projection import first_task_plane
+from evergraph.lab.paper.outcome import Outcome
 from evergraph.lab.paper.reproduce import (
     Part,
     Request,
+    conclude,
     has_settings,
-    measure,
-    missing_rows,
     needed_runs,
     plan,
 )
-from evergraph.lab.report.figures import check_matplotlib
-from evergraph.lab.report.outcomes import outcome_sheets
-from evergraph.lab.report.reproduction import (
+from evergraph.lab.report.document import (
+    QUICK,
+    kind_of,
     overview,
     publish,
-    read_published,
+    read_results,
     write_experiment,
 )
+from evergraph.lab.report.figures import check_matplotlib
+from evergraph.lab.report.sheets import outcome_sheets
 from evergraph.lab.tables import Sheet
 from evergraph.methods import METHODS
 
@@ -144,7 +144,7 @@ def reproduce(
             _tell_plan(parts, RunCache(output))
             return
         failed = _run(parts, output, merge or [], resources)
-        _write(_conclude(parts, RunCache(output), request), output, as_json)
+        _write(conclude(parts, RunCache(output), request), output, as_json)
         check_finished(failed)
     if document_to is not None:
         publish(output, document_to, beside, again)
@@ -177,47 +177,16 @@ def _run(
     return run_jobs(jobs, resources) if jobs else {}
 
 
-def _conclude(parts: Sequence[Part], cache: RunCache, request: Request) -> list[Outcome]:
-    """Judges every experiment."""
-    outcomes: list[Outcome] = []
-    for name in dict.fromkeys(part.experiment.id for part in parts):
-        mine = [part for part in parts if part.experiment.id == name]
-        outcome = make_outcome(
-            mine[0].experiment,
-            [measure(part, cache, request) for part in mine],
-            quick=request.quick,
-            as_printed=request.as_printed,
-            missing={part.facts.dataset: missing_rows(part, cache) for part in mine},
-        )
-        if outcome["figure"]["kind"] == "embedding":
-            outcome["planes"], note = _planes(mine, cache)
-            outcome["notes"].append(note)
-        outcomes.append(outcome)
-    return outcomes
-
-
 def _published(folder: Path, names: Sequence[str]) -> list[Outcome]:
-    """Finds what was published of some experiments."""
-    found = read_published(folder)
-    outcomes = [found.ours[name] for name in names if name in found.ours] if found else []
+    """Finds what was published of some experiments with our settings."""
+    found = read_results(folder)
+    outcomes = [found[name]["ours"] for name in names if "ours" in found.get(name, {})]
     if not outcomes:
         raise InputError(
             f"Expected '--published' to be a folder of published results (got '{folder}'); check "
             "the path."
         )
     return outcomes
-
-
-def _planes(parts: Sequence[Part], cache: RunCache) -> tuple[list[dict[str, Any]], str]:
-    """Lays out the first task of the first runs that still have their checkpoints."""
-    for part in parts:
-        for seed in sorted({seed for _, seed in part.configs}):
-            hashes = {row.name: part.configs[row.name, seed].hash for row in part.rows}
-            folders = {name: cache.folders[run] for name, run in hashes.items() if run in cache}
-            plane = first_task_plane(folders) if len(folders) == len(hashes) else None
-            if plane is not None:
-                return [plane], f"The picture shows {part.facts.dataset}, seed {seed}."
-    return [], "No picture: no finished run has its checkpoint; reproduce into an empty folder."
 
 
 def _write(outcomes: Sequence[Outcome], output: Path, as_json: bool) -> None:
@@ -228,6 +197,9 @@ def _write(outcomes: Sequence[Outcome], output: Path, as_json: bool) -> None:
         print(json.dumps(list(outcomes), indent=2))
         return
     console = make_console()
-    sheets = [overview(outcomes)] if len(outcomes) > 1 else outcome_sheets(outcomes[0])
+    kinds = {outcome["experiment"]: {kind_of(outcome): outcome} for outcome in outcomes}
+    sheets = [overview(kinds)] if len(kinds) > 1 else outcome_sheets(*kinds.values())
     for sheet in sheets:
         console.print(sheet.rich())
+    if any(outcome["quick"] for outcome in outcomes):
+        console.print(QUICK)

@@ -10,11 +10,19 @@ import torch
 
 from evergraph import __version__
 from evergraph.lab.diagnostics import numbers
+from evergraph.lab.folder import RunFolder
+from evergraph.lab.paper.contrasts import NOT_LEARNT
 from evergraph.lab.paper.experiment import Row
 from evergraph.lab.paper.metrics import METRICS
 from evergraph.lab.paper.projection import project
 from evergraph.lab.report.collect import Collection, Group, Run
-from evergraph.lab.summary import difference_to_claim, estimate, most_without_graph, quantile
+from evergraph.lab.summary import (
+    difference_to_claim,
+    estimate,
+    most_without_graph,
+    overlap,
+    quantile,
+)
 from evergraph.lab.tables import claims
 
 METRIC_KEYS = ("pm", "fm", "current")
@@ -39,6 +47,7 @@ def page_data(collection: Collection) -> dict[str, Any]:
         "num_copies": collection.num_copies,
         # First the variant that others are compared with, then by name.
         "order": first + [name for name in names if name not in first],
+        "not_learnt": NOT_LEARNT,
         "quantiles": [quantile(freedom) for freedom in range(1, max(len(g.runs) for g in every))],
         "datasets": [_dataset(*dataset) for dataset in collection.datasets.items()],
     }
@@ -46,18 +55,20 @@ def page_data(collection: Collection) -> dict[str, Any]:
 
 def _dataset(name: str, groups: Sequence[Group]) -> dict[str, Any]:
     results = groups[0].runs[0].results
+    shared = overlap(RunFolder(groups[0].runs[0].folder).config().protocol)
     return {
         "name": name,
+        "overlap": shared,
         "class_names": results["class_names"],
         "tasks": results["tasks"],
         "steps": results.get("stream", {}).get("steps"),  # names of tasks in time
         "evaluated_on": results["evaluated_on"],
-        "groups": [_group(group) for group in groups],
+        "groups": [_group(group, shared) for group in groups],
         "sizes": buffer_series(groups),
     }
 
 
-def _group(group: Group) -> dict[str, Any]:
+def _group(group: Group, overlap: float) -> dict[str, Any]:
     first = group.runs[0].results
     values = {key: [run.results[key] for run in group.runs] for key in METRIC_KEYS}
     claimed = claims(first["dataset"], first["method"], first["settings"], first["protocol_hash"])
@@ -65,14 +76,16 @@ def _group(group: Group) -> dict[str, Any]:
     return {
         "name": group.name,
         "method": first["method"],
+        # A selector names a row of the paper's; any other setting makes it another run.
+        "other_settings": bool(set(first["overrides"]) - {"selector"}),
         "seeds": [run.results["seed"] for run in group.runs],
         **values,
         "estimates": {
-            **{key: estimate(part) for key, part in values.items()},
+            **{key: estimate(part, overlap) for key, part in values.items()},
             "seconds": estimate(totals),
         },
         "claims": {
-            key: {**claim._asdict(), **difference_to_claim(values[key], claim)}
+            key: {**claim._asdict(), **difference_to_claim(values[key], claim, overlap)}
             for key, claim in claimed.items()
         },
         "matrices": {  # by task, by class, and by task with the task known

@@ -10,7 +10,7 @@ const SECTIONS = [
   [
     "differences",
     "Paired differences",
-    "The chosen variant minus each other one, seed by seed: the same seed means the same split. Intervals are Student's, 95\u00a0%, not corrected for their number. An arrow at the edge lies beyond the axis.",
+    "The chosen variant minus each other one, seed by seed: the same seed means the same split. Intervals are 95\u00a0%, corrected for the overlap of splits (Nadeau and Bengio), not for their number. An arrow at the edge lies beyond the axis.",
     differences,
     "Differences",
   ],
@@ -104,6 +104,7 @@ function section([id, title, intro, draw], dataset) {
 
 function show(index) {
   hideTip();
+  overlap = data.datasets[index].overlap;
   resizer.disconnect();
   drawer.disconnect();
   byId("main").replaceChildren(...SECTIONS.map((part) => section(part, data.datasets[index])));

@@ -6,8 +6,13 @@ const BETTER = { pm: "higher is better", fm: "lower is better", current: "higher
 function tiles(host, dataset) {
   const groups = dataset.groups.filter((group) => group.estimates.pm.mean !== null);
   const lead = groups.find((group) => group.name === data.order[0]) || groups[0];
+  // What was never learnt cannot be forgotten: no praise for that.
+  const currents = groups.map((group) => group.estimates.current.mean);
+  const learnt = groups.filter(
+    (_, index) => currents[index] >= Math.max(...currents) - data.not_learnt,
+  );
   const best = (key, sign) =>
-    groups
+    learnt
       .filter((group) => group.estimates[key].mean !== null)
       .sort((a, b) => sign * (b.estimates[key].mean - a.estimates[key].mean))[0];
   const tile = (title, value, note) =>
@@ -57,7 +62,7 @@ function estimateCell(estimate, form) {
   );
 }
 
-function claimCell(claim) {
+function claimCell(claim, otherSettings) {
   if (!claim) return "–";
   const against = `${number(claim.difference, 2, true)} ${claim.low === null ? "" : range(claim.low, claim.high, true)}`;
   return h(
@@ -67,7 +72,7 @@ function claimCell(claim) {
       title:
         claim.low === null
           ? "The paper prints no deviation, so the difference has no interval."
-          : "Measured minus printed, with Welch's 95 % interval.",
+          : "Measured minus printed, with Welch's 95 % interval, corrected for splits that overlap.",
     },
     h(
       "span",
@@ -76,6 +81,7 @@ function claimCell(claim) {
       claim.std === null ? null : h("small", {}, ` ± ${number(claim.std)}`),
     ),
     claim.difference === null ? null : h("small", {}, `ours ${against}`),
+    otherSettings ? h("small", {}, "with other settings") : null,
   );
 }
 
@@ -100,7 +106,7 @@ function summary(body, dataset) {
       head: `paper ${METRICS[key]}`,
       title: `${METRICS[key]} that the paper prints; below, ours minus the paper's`,
       value: (row) => row.claims[key]?.mean,
-      cell: (row) => claimCell(row.claims[key]),
+      cell: (row) => claimCell(row.claims[key], row.other_settings),
     });
     const columns = [
       VARIANT_COLUMN,

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-
-if TYPE_CHECKING:
-    from evergraph.lab.paper.contrasts import Table, Values
+from typing import Any, Literal, NamedTuple
 
 Results = Mapping[str, Any]
 THREE = ("cora", "citeseer", "amazon-computers")
@@ -77,12 +74,33 @@ class Statement(NamedTuple):
     Attributes:
         text: What is claimed, in our words.
         where: Where the paper says so.
-        contrast: A quantity per seed that is positive where the sentence is true.
+        contrast: A quantity per seed that is positive where the sentence is true, as
+            :func:`~evergraph.lab.paper.contrasts.contrast` takes it.
+        graphs: The graphs that the paper says it of; on others it is beyond the paper.
+        by_construction: Why no measurement can refute or show it, if none can.
     """
 
     text: str
     where: str
-    contrast: Callable[[Table], Values]
+    contrast: Mapping[str, Any]
+    graphs: Sequence[str]
+    by_construction: str | None = None
+
+
+class Headline(NamedTuple):
+    """A claim that the paper is read for, and the statements that it is made of.
+
+    Attributes:
+        claim: In a few words.
+        source: Where the paper makes it.
+        made_of: Statements as experiment and text; the first says by how much.
+        unit: Of that first margin.
+    """
+
+    claim: str
+    source: str
+    made_of: Sequence[tuple[str, str]]
+    unit: str
 
 
 @dataclass(frozen=True)
@@ -126,7 +144,7 @@ class Experiment:
         statements: What the paper says about it.
         describe: Finds the values of the single row without any run, for descriptive tables.
         notes: What a reader must know, in sentences.
-        in_paper: Whether it can be run with the settings that the paper prints.
+        in_paper: Whether the paper has it, so that it can be run with the settings printed there.
     """
 
     id: str

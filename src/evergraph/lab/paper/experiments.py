@@ -12,8 +12,16 @@ import yaml
 
 from evergraph.config import Variant, resolve
 from evergraph.errors import unknown_name
-from evergraph.lab.paper.contrasts import contrast
-from evergraph.lab.paper.experiment import Experiment, Facts, Figure, Metric, Row, Statement
+from evergraph.lab.paper.experiment import (
+    THREE,
+    Experiment,
+    Facts,
+    Figure,
+    Headline,
+    Metric,
+    Row,
+    Statement,
+)
 from evergraph.lab.paper.metrics import METRICS
 from evergraph.stream.datasets import load_graph
 
@@ -36,12 +44,14 @@ def make_experiment(
     tables: list[str] | None = None,
     quick: list[str] | None = None,
     where: str = "",
+    graphs: list[str] | None = None,
     says: Mapping[str, Mapping[str, Any]] | None = None,
     describe: str | None = None,
     digits: int = 2,
     **plain: Any,
 ) -> Experiment:
     """Makes an experiment of its entry in the catalogue."""
+    said_of = (graphs or THREE) if plain.get("in_paper", True) else []
     if describe is None:
         found = [METRICS[name] for name in metrics]
     else:  # nothing is read from runs
@@ -57,12 +67,28 @@ def make_experiment(
         tables=tables or [id],
         quick_rows=quick,
         statements=[
-            Statement(text, claim.get("where", where), contrast(claim))
+            make_statement(text, **{"where": where, "graphs": said_of, **claim})
             for text, claim in (says or {}).items()
         ],
         describe=DESCRIPTIONS[describe] if describe is not None else None,
         **plain,
     )
+
+
+def make_statement(
+    text: str, where: str, graphs: list[str], by_construction: str | None = None, **contrast: Any
+) -> Statement:
+    """Makes a statement of its entry; what says nothing else of it is its contrast."""
+    return Statement(text, where, contrast, graphs, by_construction)
+
+
+def make_headline(made_of: Mapping[str, list[str]], **plain: Any) -> Headline:
+    """Makes a headline of its entry, refusing statements that no experiment has."""
+    parts = [(name, text) for name, texts in made_of.items() for text in texts]
+    for name, text in parts:
+        if text not in (known := [statement.text for statement in EXPERIMENTS[name].statements]):
+            raise unknown_name(f"statement of '{name}'", text, known)
+    return Headline(made_of=parts, **plain)
 
 
 def make_rows(entries: Mapping[str, str] | list[Any], facts: Facts) -> list[Row]:
@@ -145,6 +171,9 @@ def _dslr_settings(facts: Facts, data_root: Path | None) -> Mapping[str, float]:
 
 DESCRIPTIONS = {"dataset sizes": _dataset_sizes, "settings of DSLR": _dslr_settings}
 _TEXT = resources.files("evergraph.lab.paper").joinpath("experiments.yaml").read_text("utf-8")
+_ENTRIES: dict[str, Any] = yaml.safe_load(_TEXT)
+_HEADLINES = _ENTRIES.pop("headlines")
 EXPERIMENTS: dict[str, Experiment] = {
-    name: make_experiment(name, **entry) for name, entry in yaml.safe_load(_TEXT).items()
+    name: make_experiment(name, **entry) for name, entry in _ENTRIES.items()
 }
+HEADLINES: list[Headline] = [make_headline(**entry) for entry in _HEADLINES]

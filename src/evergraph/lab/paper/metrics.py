@@ -96,7 +96,8 @@ _ALL = (
     ),
     _seconds("task", "whole task, s", _whole_task(1.0), 3),
     _seconds("minutes", "minutes per task", _whole_task(60.0), 4),
-    _count("bytes", "bytes kept", "memory_bytes", digits=0),
+    _count("bytes", "bytes kept, graph at hand", "memory_bytes", digits=0),
+    _count("bytes_without_graph", "bytes kept, no graph", "memory_bytes_without_graph", digits=0),
     _count("seconds", "seconds", "seconds", "total", digits=1),
 )
 #: Every metric by the name that the catalogue calls it by.

@@ -1,9 +1,8 @@
 """Outcomes: what an experiment came to, beside what the paper says, as plain values.
 
-An outcome is the content of ``ID.json``: ``rows`` (one per dataset, row and metric, with the
-values of all seeds and a judgement per printed number) and ``statements`` (one per dataset).
-What was measured is apart from what is made of it: :func:`measured` takes an outcome down to its
-values, :func:`judged` puts everything else back, by the rules in force.
+``ID.json`` holds what was measured (:data:`MEASURED`), one entry per dataset and row with the
+values of all seeds. Everything else follows from that and the catalogue by the rules in force, and
+is put back by :func:`judged`: means, verdicts, statements.
 """
 
 from __future__ import annotations
@@ -13,93 +12,51 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
+from evergraph.errors import InputError
 from evergraph.lab.paper.contrasts import Table
-from evergraph.lab.paper.experiment import Experiment, Metric
+from evergraph.lab.paper.experiment import Experiment, Row
 from evergraph.lab.paper.experiments import EXPERIMENTS
-from evergraph.lab.paper.verdicts import holm, judge_number, judge_statement, p_value
+from evergraph.lab.paper.verdicts import by_seed, judge_number, judge_statements
 from evergraph.lab.summary import mean_std
 from evergraph.lab.tables import paper_numbers
 
 Outcome = Mapping[str, Any]
-SCHEMA_VERSION = 2
-#: What was measured, of an outcome and of its rows and statements; the rest follows from it.
-MEASURED = ("schema_version", "experiment", "quick", "as_printed", "missing", "notes", "planes")
-MEASURED_ROW = ("dataset", "row", "method", "series", "x", "y", "metric", "seeds", "values")
-MEASURED_STATEMENT = ("text", "where", "dataset", "seeds", "values")
+SCHEMA_VERSION = 3
+MEASURED = (
+    *("schema_version", "experiment", "quick", "as_printed", "missing", "notes", "planes"),
+    *("overlaps", "rows"),
+)
+#: What a row says of its place in a figure, if it has one.
+PLACE = ("series", "x", "y")
 #: Significant digits of a stored value; whole numbers keep all of theirs.
 DIGITS = 7
 
 
-def make_outcome(
-    experiment: Experiment,
-    tables: Sequence[Table],
-    *,
-    quick: bool,
-    as_printed: bool = False,
-    missing: Mapping[str, Sequence[str]] | None = None,
-) -> dict[str, Any]:
-    """Judges an experiment's measurements on all its datasets.
-
-    Args:
-        experiment: What was to be measured.
-        tables: One per dataset.
-        quick: Whether the runs were cut short; nothing they say is a result then.
-        as_printed: Whether they had the paper's settings instead of ours.
-        missing: Rows per dataset of which not every run is finished.
-    """
-    rows = [
-        {
-            "dataset": table.facts.dataset,
-            "row": row.name,
-            "method": row.method,
-            "series": row.series,
-            "x": row.x,
-            "y": row.y,
-            "metric": metric.key,
-            **_by_seed(table(row.name, metric.key)),
-        }
-        for table in tables
-        for row in table.rows
-        for metric in experiment.metrics
-    ]
-    statements = [
-        {
-            "text": statement.text,
-            "where": statement.where,
-            "dataset": table.facts.dataset,
-            **_by_seed(statement.contrast(table)),
-        }
-        for statement in experiment.statements
-        for table in tables
-    ]
-    outcome = {
-        "schema_version": SCHEMA_VERSION,
-        "experiment": experiment.id,
-        "quick": quick,
-        "as_printed": as_printed,
-        "missing": {name: list(rows) for name, rows in (missing or {}).items() if rows},
-        "notes": [*experiment.notes, *(note for table in tables for note in table.notes)],
-        "rows": rows,
-        "statements": statements,
-    }
-    return judged(outcome, experiment)
-
-
-def _by_seed(values: Mapping[int, float]) -> dict[str, Any]:
-    return {"seeds": sorted(values), "values": [values[seed] for seed in sorted(values)]}
-
-
 def measured(outcome: Outcome) -> dict[str, Any]:
-    """Takes an outcome down to what was measured, values rounded."""
-    return {
-        **{key: outcome[key] for key in MEASURED if key in outcome},
-        "rows": [_rounded(row, MEASURED_ROW) for row in outcome["rows"]],
-        "statements": [_rounded(entry, MEASURED_STATEMENT) for entry in outcome["statements"]],
-    }
+    """Takes an outcome down to what was measured."""
+    return {key: outcome[key] for key in MEASURED if key in outcome}
 
 
-def _rounded(entry: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    return {**{key: entry[key] for key in keys}, "values": list(map(_round, entry["values"]))}
+def table_rows(table: Table, metrics: Sequence[str]) -> list[dict[str, Any]]:
+    """Writes a table as the rows of an outcome; a seed without a value has None."""
+    rows = []
+    for row in table.rows:
+        found = {metric: table(row.name, metric) for metric in metrics}
+        known = {metric: part for metric, part in found.items() if not np.isnan(part).all()}
+        run = [
+            any(not np.isnan(part[i]) for part in known.values()) for i in range(len(table.seeds))
+        ]
+        values = {
+            metric: [None if np.isnan(value) else _round(float(value)) for value in part[run]]
+            for metric, part in known.items()
+        }
+        place = {key: part for key in PLACE if (part := getattr(row, key)) not in (None, "")}
+        entry = {"dataset": table.dataset, "row": row.name, "method": row.method, **place}
+        seeds = [seed for seed, there in zip(table.seeds, run, strict=True) if there]
+        rows.append({**entry, "seeds": seeds, "values": values})
+    return rows
 
 
 def _round(value: float) -> float:
@@ -107,30 +64,94 @@ def _round(value: float) -> float:
     return round(value, max(DIGITS - before_point, 0))
 
 
-def judged(outcome: Outcome, experiment: Experiment | None = None) -> dict[str, Any]:
-    """Adds to measurements everything that follows from them: means, judgements, titles."""
-    experiment = experiment or EXPERIMENTS[outcome["experiment"]]
-    known = {row["metric"] for row in outcome["rows"] if row["values"]}
-    metrics = {metric.key: metric for metric in experiment.metrics if metric.key in known}
-    rows = []
-    for row in (row for row in outcome["rows"] if row["metric"] in metrics):
-        claims = [
-            _judge(claim, row["values"], metrics[row["metric"]], experiment.describe is not None)
-            for claim in printed(experiment, row["dataset"], row["row"], row["metric"])
-        ]
-        if row["values"] or claims:
-            rows.append({**row, **mean_std(row["values"]), "claims": claims})
+def read_tables(outcome: Outcome, experiment: Experiment) -> list[Table]:
+    """Reads the rows of an outcome back, a table per dataset."""
+    better = {metric.key: metric.better for metric in experiment.metrics}
+    tables = []
+    for dataset in dict.fromkeys(entry["dataset"] for entry in outcome["rows"]):
+        mine = [entry for entry in outcome["rows"] if entry["dataset"] == dataset]
+        seeds = sorted({seed for entry in mine for seed in entry["seeds"]})
+        rows, values = [], {}
+        for entry in mine:
+            place = {key: entry[key] for key in PLACE if key in entry}
+            rows.append(Row(entry["row"], entry["method"], **place))
+            for metric, part in entry["values"].items():
+                found = dict(zip(entry["seeds"], part, strict=True))
+                values[entry["row"], metric] = np.array([found.get(s) for s in seeds], dtype=float)
+        tables.append(Table(dataset, rows, seeds, values, better))
+    return tables
+
+
+def merged(old: Outcome | None, new: Outcome) -> Outcome:
+    """Puts newly measured rows in the place of old ones of the same name; the others stay."""
+    if old is None:
+        return new
+    if old["quick"] != new["quick"]:
+        raise InputError(
+            f"Expected outcomes of '{new['experiment']}' that are all quick or all not (got both); "
+            "write quick ones to a document of their own."
+        )
+    fresh = {(row["dataset"], row["row"]): row for row in new["rows"] if row["values"]}
+    there = {(row["dataset"], row["row"]) for row in old["rows"] if row["values"]}
+    lost = [place for place in _places(new["missing"]) if place in fresh or place not in there]
+    lost += [place for place in _places(old["missing"]) if place not in {*fresh, *lost}]
+    rows = [fresh.get((row["dataset"], row["row"]), row) for row in old["rows"]]
+    known = {(row["dataset"], row["row"]) for row in rows}
     return {
-        **outcome,
+        **old,
+        **{key: new[key] for key in ("notes", "planes") if new.get(key)},
+        "missing": {
+            dataset: [row for name, row in lost if name == dataset]
+            for dataset in dict.fromkeys(name for name, _ in lost)
+        },
+        "overlaps": {**old["overlaps"], **new["overlaps"]},
+        "rows": rows + [row for place, row in fresh.items() if place not in known],
+    }
+
+
+def _places(missing: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
+    return [(dataset, name) for dataset, names in missing.items() for name in names]
+
+
+def judged(outcome: Outcome, experiment: Experiment | None = None) -> dict[str, Any]:
+    """Adds to measurements everything that follows from them.
+
+    Returns:
+        The outcome with ``title``, ``source``, ``figure``, ``metrics``, ``entries`` (one per
+        dataset, row and metric, with mean, deviation and a judgement per printed number) and
+        ``statements`` (one per dataset).
+    """
+    experiment = experiment or EXPERIMENTS[outcome["experiment"]]
+    tables, overlaps = read_tables(outcome, experiment), outcome["overlaps"]
+    known = {metric for table in tables for _, metric in table.values}
+    metrics = [metric for metric in experiment.metrics if metric.key in known]
+    entries = []
+    for table in tables:
+        for row in table.rows:
+            for metric in metrics:
+                seeds, values = by_seed(table, table(row.name, metric.key))
+                overlap = 0.0 if metric.timed else overlaps[table.dataset]
+                exact = experiment.describe is not None
+                claims = [
+                    judge_number(values, claim, metric, overlap, exact)
+                    for claim in printed(experiment, table.dataset, row.name, metric.key)
+                ]
+                if values or claims:
+                    entry = {**asdict(row), "dataset": table.dataset, "metric": metric.key}
+                    entry |= {"row": entry.pop("name"), "seeds": seeds, "values": values}
+                    entries.append({**entry, **mean_std(values), "claims": claims})
+    timed = frozenset(metric.key for metric in experiment.metrics if metric.timed)
+    return {
+        **measured(outcome),
         "title": experiment.title,
         "source": experiment.source,
         "figure": asdict(experiment.figure),
         "metrics": [
             {key: getattr(metric, key) for key in ("key", "title", "digits", "better")}
-            for metric in metrics.values()
+            for metric in metrics
         ],
-        "rows": rows,
-        "statements": _judged_statements(outcome["statements"]),
+        "entries": entries,
+        "statements": judge_statements(experiment.statements, tables, overlaps, timed),
     }
 
 
@@ -147,28 +168,3 @@ def printed(experiment: Experiment, dataset: str, row: str, metric: str) -> list
             if not any((claim["mean"], claim["std"]) == (mean, std) for claim in found):
                 found.append({"table": table, "mean": mean, "std": std})
     return found
-
-
-def _judge(
-    claim: dict[str, Any], values: Sequence[float], metric: Metric, exact: bool
-) -> dict[str, Any]:
-    """Judges one printed number; described values are exact, not measured."""
-    found: dict[str, Any] = {"difference": None, "low": None, "high": None}
-    if claim["mean"] is None:  # out of memory in the paper
-        return {**claim, **found, "verdict": "ran" if values else "not run"}
-    if exact:
-        difference = (mean_std(values)["mean"] or 0.0) - claim["mean"]
-        word = "same" if abs(difference) < 1e-9 else "differs"
-        return {**claim, **found, "difference": difference, "verdict": word}
-    point = metric.point if metric.point is not None else abs(claim["mean"]) / 100
-    found = judge_number(values, claim["mean"], claim["std"], point=point, better=metric.better)
-    return {**claim, **found}
-
-
-def _judged_statements(statements: Sequence[Outcome]) -> list[dict[str, Any]]:
-    """Judges every statement on every dataset; p-values are adjusted over all of them."""
-    p_values = [p_value(entry["values"]) for entry in statements]
-    return [
-        {**entry, **judge_statement(entry["values"]), "p": p, "p_holm": adjusted}
-        for entry, p, adjusted in zip(statements, p_values, holm(p_values), strict=True)
-    ]

@@ -8,10 +8,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from evergraph.config import Presets, RunConfig, Variant, resolve, settable_keys
 from evergraph.lab.grid import RunCache
-from evergraph.lab.paper.contrasts import Table, Values
+from evergraph.lab.paper.contrasts import Table
 from evergraph.lab.paper.experiment import Experiment, Facts, Row
+from evergraph.lab.paper.outcome import SCHEMA_VERSION, Outcome, judged, table_rows
+from evergraph.lab.paper.projection import first_task_plane
+from evergraph.lab.summary import overlap
 from evergraph.stream import TaskStream, protocol_for
 from evergraph.stream.datasets import load_graph
 
@@ -128,35 +133,74 @@ def find_facts(dataset: str, data_root: Path | None) -> Facts:
     )
 
 
+def conclude(parts: Sequence[Part], cache: RunCache, request: Request) -> list[Outcome]:
+    """Judges every experiment by its finished runs."""
+    outcomes: list[Outcome] = []
+    for name in dict.fromkeys(part.experiment.id for part in parts):
+        mine = [part for part in parts if part.experiment.id == name]
+        experiment = mine[0].experiment
+        metrics = [metric.key for metric in experiment.metrics]
+        lost = {part.facts.dataset: _missing(part, cache) for part in mine}
+        notes = [note for part in mine if (note := why_no_times(part, cache, request))]
+        outcome: dict[str, Any] = {
+            "schema_version": SCHEMA_VERSION,
+            "experiment": name,
+            "quick": request.quick,
+            "as_printed": request.as_printed,
+            "missing": {dataset: rows for dataset, rows in lost.items() if rows},
+            "notes": notes,
+            "overlaps": {part.facts.dataset: _overlap(part) for part in mine},
+            "rows": [
+                row for part in mine for row in table_rows(measure(part, cache, request), metrics)
+            ],
+        }
+        if experiment.figure.kind == "embedding":
+            outcome["planes"], note = _planes(mine, cache)
+            notes.append(note)
+        outcomes.append(judged(outcome, experiment))
+    return outcomes
+
+
+def _overlap(part: Part) -> float:
+    return next((overlap(config.protocol) for config in part.configs.values()), 0.0)
+
+
+def _missing(part: Part, cache: RunCache) -> list[str]:
+    """Lists the rows of which not every run is finished."""
+    lost = {name for (name, _), config in part.configs.items() if config.hash not in cache}
+    return [row.name for row in part.rows if row.name in lost]
+
+
 def measure(part: Part, cache: RunCache, request: Request) -> Table:
     """Reads the part's metrics from its finished runs; what is not there stays empty."""
-    values: dict[tuple[str, str], Values] = {}
-    metrics = part.experiment.metrics
     rows = {row.name: row for row in part.rows}
+    metrics = part.experiment.metrics
+    if why_no_times(part, cache, request) is not None:
+        metrics = tuple(metric for metric in metrics if not metric.timed)
+    seeds = [*dict.fromkeys(seed for _, seed in part.configs)] or [0]
+    keys = [(name, metric.key) for name in rows for metric in metrics]
+    values = {key: np.full(len(seeds), np.nan) for key in keys}
     if part.experiment.describe is not None:
         described = part.experiment.describe(part.facts, request.data_root)
-        values = {(n, key): Values({0: float(v)}) for n in rows for key, v in described.items()}
+        values = {(name, key): np.array([v]) for name in rows for key, v in described.items()}
     for (name, seed), config in part.configs.items():
         results = cache.results(config.hash)
         for metric in metrics:
             value = None if results is None else metric.read(results, rows[name])
-            if value is not None:
-                values.setdefault((name, metric.key), Values())[seed] = value
-    timed = {metric.key for metric in metrics if metric.timed}
-    note = _why_no_times(part, cache, request) if timed else None
-    if note is not None:
-        values = {place: found for place, found in values.items() if place[1] not in timed}
+            values[name, metric.key][seeds.index(seed)] = np.nan if value is None else value
     for metric in metrics:
         if metric.relative_to is not None:
-            whole = values.get((metric.relative_to, metric.key), Values())
+            whole = values[metric.relative_to, metric.key].copy()
             for name in rows:
-                values[name, metric.key] = values.get((name, metric.key), Values()) / whole
+                values[name, metric.key] /= whole
     better = {metric.key: metric.better for metric in metrics}
-    return Table(part.facts, part.rows, values, better, [note] if note is not None else [])
+    return Table(part.facts.dataset, part.rows, seeds, values, better)
 
 
-def _why_no_times(part: Part, cache: RunCache, request: Request) -> str | None:
-    """Says why times say nothing, None where they do."""
+def why_no_times(part: Part, cache: RunCache, request: Request) -> str | None:
+    """Says why the times of an experiment are left out, None where they are not or has none."""
+    if not any(metric.timed for metric in part.experiment.metrics):
+        return None
     if not request.times:
         return f"Times on {part.facts.dataset} are left out: --no-times."
     machines = sorted({m for c in part.configs.values() if (m := cache.machine(c.hash))})
@@ -166,7 +210,13 @@ def _why_no_times(part: Part, cache: RunCache, request: Request) -> str | None:
     return f"Rows on {where}: their times cannot be compared and are left out."
 
 
-def missing_rows(part: Part, cache: RunCache) -> Sequence[str]:
-    """Lists the rows of which not every run is finished."""
-    lost = {name for (name, _), config in part.configs.items() if config.hash not in cache}
-    return [row.name for row in part.rows if row.name in lost]
+def _planes(parts: Sequence[Part], cache: RunCache) -> tuple[list[dict[str, Any]], str]:
+    """Lays out the first task of the first runs that still have their checkpoints."""
+    for part in parts:
+        for seed in sorted({seed for _, seed in part.configs}):
+            hashes = {row.name: part.configs[row.name, seed].hash for row in part.rows}
+            folders = {name: cache.folders[run] for name, run in hashes.items() if run in cache}
+            plane = first_task_plane(folders) if len(folders) == len(hashes) else None
+            if plane is not None:
+                return [plane], f"The picture shows {part.facts.dataset}, seed {seed}."
+    return [], "No picture: no finished run has its checkpoint; reproduce into an empty folder."

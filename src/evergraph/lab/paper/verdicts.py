@@ -1,94 +1,168 @@
-"""Verdicts by stated rules: a measured number against a printed one, and statements.
+"""Verdicts by stated rules: a measured number against a printed one, statements, headlines.
 
-A *number* is judged by the 95 % interval of measured minus printed (Welch; the printed mean is
-taken as one of ten seeds, its deviation as the measured one where none is printed):
-``inconclusive`` when the interval is wider than four points, ``reproduced`` when it holds zero,
-else ``better`` or ``worse``, or ``higher`` and ``lower`` for what has no good side.
+A *number* is judged by the 95 % interval of measured minus printed (Welch, corrected for splits
+that overlap; the printed mean is taken as one of ten seeds, its deviation as the measured one where
+none is printed). The sign comes first: an interval without zero is ``higher`` or ``lower``, with
+``(better)`` or ``(worse)`` where the metric has a good side. One that holds zero is ``reproduced``
+when it is at most four points wide, else ``inconclusive``.
 
-A *statement* is a quantity per seed that is positive where the statement is true. It ``holds``
-when the 95 % interval of its mean over the seeds lies above zero, and ``does not hold``
-otherwise. One seed judges nothing: ``not tested``. Tests of one experiment are many, so that
-each carries its p-value after Holm as well.
+A *statement* is a quantity per seed that is positive where the statement is true. By its p-value
+after Holm, over all statements of the experiment that are tested, it ``holds``, its ``opposite``
+does, or neither is ``not shown``. ``not comparable``: a row it sets against others has not learnt
+its current tasks. ``by construction``: no measurement could say otherwise.
+
+A *headline* counts what became of its statements on the graphs that the paper names.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from evergraph.lab.summary import difference_to_claim, mean_std, paired_interval
+from evergraph.lab.paper.contrasts import Table, Values, contrast, incomparable
+from evergraph.lab.paper.experiment import Metric, Statement
+from evergraph.lab.summary import CONFIDENCE, difference_to_claim, estimate, mean_std
 from evergraph.lab.tables import Claim
 
-#: Widest interval that still says something, in points.
+#: Widest interval around zero that still reproduces a number, in points.
 WIDEST = 4.0
+#: Verdicts on a statement that was tested.
+HOLDS, OPPOSITE, NOT_SHOWN = TESTED = ("holds", "opposite", "not shown")
 
 
 def judge_number(
     values: Sequence[float],
-    printed: float,
-    printed_std: float | None,
-    *,
-    point: float = 1.0,
-    better: int = 1,
+    claim: Mapping[str, Any],
+    metric: Metric,
+    overlap: float = 0.0,
+    exact: bool = False,
 ) -> dict[str, Any]:
     """Judges measured values against a printed mean: difference, 95 % interval and the word.
 
     Args:
         values: One per seed.
-        printed: The paper's mean.
-        printed_std: Its deviation over ten seeds, None where none is printed.
-        point: What one point is in the metric's unit.
-        better: 1 when more is better, −1 when less is, 0 when neither is.
+        claim: ``{"mean", "std"}``: no mean where the paper ran out of memory, no deviation where
+            it prints none.
+        metric: What was measured.
+        overlap: Of the splits behind the seeds.
+        exact: Whether values were looked up and not measured.
     """
-    if printed_std is None and len(values) > 1:
-        printed_std = statistics.stdev(values)
-    found = difference_to_claim(values, Claim(printed, printed_std))
+    if claim["mean"] is None:
+        return {**claim, **_nothing(), "verdict": "ran" if values else "not run"}
+    printed, std = claim["mean"], claim["std"]
+    if exact:
+        difference = (mean_std(values)["mean"] or 0.0) - printed
+        word = "same" if abs(difference) < 1e-9 else "differs"
+        return {**claim, **_nothing(), "difference": difference, "verdict": word}
+    if std is None and len(values) > 1:
+        std = statistics.stdev(values)
+    found = difference_to_claim(values, Claim(printed, std), overlap)
+    point = metric.point if metric.point is not None else abs(printed) / 100
+    return {**claim, **found, "verdict": _number_word(found, point, metric.better)}
+
+
+def _nothing() -> dict[str, None]:
+    return {"difference": None, "low": None, "high": None}
+
+
+def _number_word(found: Mapping[str, float | None], point: float, better: int) -> str:
     difference, low, high = found["difference"], found["low"], found["high"]
     if difference is None or low is None or high is None:
-        word = "not tested" if values else "not run"
-    elif high - low > WIDEST * point:
-        word = "inconclusive"
-    elif low <= 0 <= high:
-        word = "reproduced"
-    elif better == 0:
-        word = "higher" if difference > 0 else "lower"
-    else:
-        word = "better" if difference * better > 0 else "worse"
-    return {**found, "verdict": word}
+        return "not run" if difference is None else "not tested"
+    if low <= 0 <= high:
+        return "reproduced" if high - low <= WIDEST * point else "inconclusive"
+    word = "higher" if difference > 0 else "lower"
+    if better == 0:
+        return word
+    return f"{word} ({'better' if difference * better > 0 else 'worse'})"
 
 
-def judge_statement(values: Sequence[float]) -> dict[str, Any]:
-    """Judges a quantity per seed that is claimed to be positive."""
-    low, high = paired_interval(values)
-    word = "holds" if low is not None and low > 0 else "does not hold"
-    if low is None:
-        word = "not tested" if values else "not run"
-    mean = mean_std(values)["mean"]
-    return {"difference": mean, "low": low, "high": high, "verdict": word}
+def judge_statements(
+    statements: Iterable[Statement],
+    tables: Sequence[Table],
+    overlaps: Mapping[str, float],
+    timed: frozenset[str] = frozenset(),
+) -> list[dict[str, Any]]:
+    """Judges every statement on every graph, those of the paper and those beyond it apart."""
+    entries = [
+        _measured(statement, table, 0.0 if _about(statement) & timed else overlaps[table.dataset])
+        for statement in statements
+        for table in tables
+    ]
+    for in_paper in (True, False):
+        tested = [e for e in entries if e["in_paper"] == in_paper and e["verdict"] is None]
+        for entry, p in zip(tested, holm([entry["p"] for entry in tested]), strict=True):
+            entry["p_holm"] = p
+            entry["verdict"] = NOT_SHOWN
+            if p <= 1 - CONFIDENCE:
+                entry["verdict"] = HOLDS if entry["difference"] > 0 else OPPOSITE
+    return entries
 
 
-def p_value(values: Sequence[float]) -> float | None:
-    """Computes the two-sided p-value of Student's test that the mean is zero."""
-    from scipy import stats  # noqa: PLC0415 - a second of import that few commands need
-
-    if len(values) < 2:
-        return None
-    std = statistics.stdev(values)
-    mean = statistics.fmean(values)
-    if std == 0:
-        return 1.0 if mean == 0 else 0.0
-    t = abs(mean) / (std / math.sqrt(len(values)))
-    return float(2 * stats.t.sf(t, len(values) - 1))
+def _about(statement: Statement) -> set[str]:
+    """Lists the metrics of a statement."""
+    quantity = next(iter(statement.contrast))
+    return {part.rpartition(" of ")[2] for part in quantity.split(" / ")}
 
 
-def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Adjusts p-values for being many (Holm's step-down); None stays None."""
-    known = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
-    adjusted: list[float | None] = [None] * len(p_values)
+def _measured(statement: Statement, table: Table, overlap: float) -> dict[str, Any]:
+    """Measures a statement on one graph; its verdict is None while it waits for Holm."""
+    seeds, values = by_seed(table, contrast(statement.contrast, table))
+    found = estimate(values, overlap)
+    unlearnt = incomparable(statement.contrast, table)
+    verdict = None if found["n"] > 1 else "not tested" if found["n"] else "not run"
+    if statement.by_construction is not None:
+        verdict = "by construction"
+    elif unlearnt and found["n"]:
+        verdict = "not comparable"
+    return {
+        "text": statement.text,
+        "where": statement.where,
+        "dataset": table.dataset,
+        "in_paper": table.dataset in statement.graphs,
+        "why": statement.by_construction or ", ".join(unlearnt),
+        "seeds": seeds,
+        "difference": found["mean"],
+        **{key: found[key] for key in ("low", "high", "p")},
+        "p_holm": None,
+        "verdict": verdict,
+    }
+
+
+def by_seed(table: Table, values: Values) -> tuple[list[int], list[float]]:
+    """Lists the seeds that have a value, and these."""
+    known = [(s, v) for s, v in zip(table.seeds, values.tolist(), strict=True) if not math.isnan(v)]
+    return [seed for seed, _ in known], [value for _, value in known]
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusts p-values for being many (Holm's step-down)."""
+    adjusted = [1.0] * len(p_values)
     running = 0.0
-    for rank, (p, place) in enumerate(known):
-        running = max(running, min(1.0, (len(known) - rank) * p))
+    for rank, (p, place) in enumerate(sorted((p, place) for place, p in enumerate(p_values))):
+        running = max(running, min(1.0, (len(p_values) - rank) * p))
         adjusted[place] = running
     return adjusted
+
+
+def headline_verdict(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Puts what became of a headline's statements into a word and counts."""
+    counts = Counter(entry["verdict"] for entry in entries if entry["verdict"] != "not run")
+    if not counts:
+        return "–"
+    tested = sum(counts[word] for word in TESTED)
+    if counts[HOLDS]:
+        word = "yes" if counts[HOLDS] == tested else "in part"
+    else:
+        word = "no" if counts[OPPOSITE] else NOT_SHOWN if tested else "not tested"
+    others = {word: count for word, count in counts.items() if word not in (HOLDS, NOT_SHOWN)}
+    told = [f"{counts[HOLDS]} of {tested} hold", *(f"{n} {word}" for word, n in others.items())]
+    return f"**{word}** ({', '.join(told)})"
+
+
+def count_words(words: Iterable[str]) -> str:
+    """Counts verdicts, a dash for none: ``2 holds, 1 not shown``."""
+    return ", ".join(f"{count} {word}" for word, count in Counter(words).items()) or "–"

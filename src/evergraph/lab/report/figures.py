@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evergraph.errors import InputError
-from evergraph.lab.paper.frontier import Cost, Point, buffer_bytes, points_of
+from evergraph.methods import method_class
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,7 +65,8 @@ def write_figure(
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # the places are found; once is enough
         for path in paths:
-            figure.savefig(path, dpi=dpi, metadata=UNDATED.get(path.suffix[1:]))
+            kept = UNDATED.get(path.suffix[1:])
+            figure.savefig(path, dpi=dpi, metadata=kept, bbox_inches="tight")
     return paths
 
 
@@ -88,7 +89,7 @@ def draw(spec: Spec) -> Figure | None:
 
 def draw_panels(spec: Spec) -> Figure | None:
     """Draws a line of panels per dataset: points, groups, lines, heat maps or a scatter."""
-    kind, rows = spec["figure"]["kind"], [row for row in spec["rows"] if row["seeds"]]
+    kind, rows = spec["figure"]["kind"], [row for row in spec["entries"] if row["seeds"]]
     datasets, panels = _grouped(rows, "dataset"), _panels(spec, rows)
     if not panels:
         return None
@@ -96,7 +97,7 @@ def draw_panels(spec: Spec) -> Figure | None:
     across = math.ceil(len(panels) / lines)
     longest = max(len(_grouped(mine, "row")) for mine in datasets.values())
     height = max(2.4, 0.8 + 0.2 * longest) if kind == "points" else 2.4
-    figure, axes = _figure(across, lines * len(datasets), 3.2, height)
+    figure, axes = _figure(across, lines * len(datasets), spec.get("width", 3.2), height)
     places = iter(axes)
     for dataset, mine in datasets.items():
         for axis, panel in zip_longest(islice(places, lines * across), panels):
@@ -109,7 +110,7 @@ def draw_panels(spec: Spec) -> Figure | None:
             ]
             if entries:
                 PANELS[kind](axis, entries, spec)
-            axis.set_title(f"{_short(dataset)}{title}")
+            axis.set_title(f"{_short(dataset)}{title}".removeprefix(": "))
     if kind in {"points", "groups"}:
         _legend_below(figure, axes)
     return figure
@@ -183,11 +184,14 @@ def _points(axis: Axes, entries: list[Entry], spec: Spec) -> None:
     """Draws a point per row, the first on top; values that differ by far on a log scale."""
     means, reach = _means(entries)
     places = range(len(entries))
-    label = f"measured, {spec.get('spread', '± std')}"
+    label = spec.get("spread", "measured, ± std")
     axis.errorbar(means, places, xerr=reach, fmt="o", color=COLOURS[0], capsize=3, label=label)
     y, x = _claimed(entries, places)
     if x:
-        axis.plot(x, y, "D", color=COLOURS[1], mfc="none", label=PAPER, zorder=3)
+        named = spec.get("claimed", PAPER)
+        axis.plot(x, y, "D", color=COLOURS[1], mfc="none", label=named, zorder=3)
+    if spec.get("zero", False):
+        axis.axvline(0, color="black", lw=0.8)
     shown = [*means, *x]
     if min(shown) > 0 and max(shown) > FAR * min(shown):
         axis.set_xscale("log")
@@ -336,8 +340,8 @@ def draw_edges(spec: Spec) -> Figure | None:
     return figure
 
 
-COSTS: dict[Cost, str] = {
-    "bytes": "bytes kept from task to task",
+COSTS = {
+    "bytes": "bytes kept from task to task, graph at hand",
     "seconds": "seconds of a run, all tasks",
 }
 METHOD_COLOURS = {"analytic": "#0b6e4f", "dslr": "#c44536", "replay": "#e09f3e", "joint": "#444444"}
@@ -348,19 +352,25 @@ REACH = 22.0
 
 
 def draw_frontier(spec: Spec) -> Figure | None:
-    """Draws PM against bytes kept and against seconds, a line of two panels per dataset."""
-    points = points_of(spec)
-    datasets = list(dict.fromkeys(point.dataset for point in points))
-    if not datasets:
+    """Draws PM against bytes kept and against seconds, a line of two panels per dataset.
+
+    A method that reads old labels sets the mark and does not compete.
+    """
+    points: dict[str, dict[str, dict[str, Any]]] = {}
+    for entry in (entry for entry in spec["entries"] if entry["seeds"]):
+        mine = points.setdefault(entry["dataset"], {}).setdefault(entry["row"], dict(entry))
+        mine |= {entry["metric"]: entry["mean"]}
+        mine |= {"spread": entry["std"] or 0.0} if entry["metric"] == "pm" else {}
+    if not points:
         return None
-    styles = _styles(points)
-    figure, axes = _figure(2, len(datasets), 5, 2.9)
-    for index, dataset in enumerate(datasets):
-        mine = [point for point in points if point.dataset == dataset]
-        left, right = axes[2 * index : 2 * index + 2]
+    styles = _styles(
+        dict.fromkeys((row, p["method"]) for m in points.values() for row, p in m.items())
+    )
+    figure, axes = _figure(2, len(points), 5, 2.9)
+    for left, right, (dataset, mine) in zip(axes[::2], axes[1::2], points.items(), strict=True):
         right.sharey(left)
         for axis, cost in zip((left, right), COSTS, strict=True):
-            _frontier(axis, mine, cost, styles)
+            _frontier(axis, [*mine.values()], cost, styles)
         left.set_ylabel(f"{dataset}\nPM, %")
     for axis, title in zip(axes[-2:], COSTS.values(), strict=True):
         axis.set_xlabel(title)
@@ -368,34 +378,34 @@ def draw_frontier(spec: Spec) -> Figure | None:
     return figure
 
 
-def _frontier(axis: Axes, points: Sequence[Point], cost: Cost, styles: Mapping[str, Any]) -> None:
-    best = max(point.pm for point in points)
-    rivals = [point for point in points if not point.reference]
-    shown = [point for point in rivals if point.pm >= best - REACH]
-    below = [point for point in rivals if point.pm < best - REACH]
+def on_frontier(point: Entry, rivals: Iterable[Entry], cost: str) -> bool:
+    """Tells whether nobody is as accurate for as little, and better in one of the two."""
+    mine = (point["pm"], -point[cost])
+    theirs = [(rival["pm"], -rival[cost]) for rival in rivals]
+    return not any(x >= mine[0] and y >= mine[1] and (x, y) != mine for x, y in theirs)
+
+
+def _frontier(axis: Axes, points: Sequence[Entry], cost: str, styles: Mapping[str, Any]) -> None:
+    best = max(point["pm"] for point in points)
+    marks = [p for p in points if "old_labels" in method_class(_method(p["method"])).needs]
+    rivals = [point for point in points if point not in marks]
+    shown = sorted((p for p in rivals if p["pm"] >= best - REACH), key=lambda p: float(p[cost]))
     axis.set_xscale("log")
-    floor = min((cost_of for p in shown if (cost_of := getattr(p, cost)) > 0), default=1.0) / 4
-    for point in shown:
-        value = getattr(point, cost)
-        name = point.label if value else f"{point.label} (keeps nothing)"
-        edge = "black" if cost in point.frontier else "none"
-        look = {**styles[point.label], "mec": edge, "ms": 8, "elinewidth": 0.8, "ls": "none"}
-        axis.errorbar(value or floor, point.pm, point.pm_std or 0.0, label=name, **look)
-    front = sorted((p for p in shown if cost in p.frontier), key=lambda p: getattr(p, cost))
-    path = [getattr(point, cost) or floor for point in front]
-    axis.step(path, [p.pm for p in front], where="post", color="black", lw=0.8, zorder=0)
-    if cost == "bytes" and (buffer := buffer_bytes(points[0].dataset)):
-        axis.axvline(buffer, color="grey", ls=":", lw=1)
-        text, down = "the paper's buffer\nwith its features", axis.get_xaxis_transform()
-        # Above the list of what lies below.
-        axis.text(buffer, 0.09, text, fontsize=7, color="grey", ha="right", transform=down)
-    for point in points:
-        if point.reference:
-            name = f"{point.label} (reads all old labels)"
-            axis.axhline(point.pm, color=styles[point.label]["color"], ls="--", lw=1, label=name)
+    floor = min((point[cost] for point in shown if point[cost] > 0), default=1.0) / 4
+    front = [point for point in shown if on_frontier(point, rivals, cost)]
+    for point in (point for point in points if point in shown):
+        name = point["row"] if point[cost] else f"{point['row']} (keeps nothing)"
+        edge = "black" if point in front else "none"
+        look = {**styles[point["row"]], "mec": edge, "ms": 8, "elinewidth": 0.8, "ls": "none"}
+        axis.errorbar(point[cost] or floor, point["pm"], point["spread"], label=name, **look)
+    path = [point[cost] or floor for point in front]
+    axis.step(path, [p["pm"] for p in front], where="post", color="black", lw=0.8, zorder=0)
+    for point in marks:
+        name = f"{point['row']} (reads all old labels)"
+        axis.axhline(point["pm"], color=styles[point["row"]]["color"], ls="--", lw=1, label=name)
+    below = [f"{p['row']} {p['pm']:.0f}" for p in rivals if p["pm"] < best - REACH]
     if below:
-        text = ", ".join(f"{point.label} {point.pm:.0f}" for point in below)
-        axis.text(0.01, 0.02, f"below: {text}", fontsize=7, transform=axis.transAxes)
+        axis.text(0.01, 0.02, f"below: {', '.join(below)}", fontsize=7, transform=axis.transAxes)
     if cost == "seconds":  # a decade or two: 1, 2 and 5 of each are named
         axis.set_xscale("log", subs=(2, 5))
         axis.xaxis.set_major_formatter("{x:g}")
@@ -403,14 +413,17 @@ def _frontier(axis: Axes, points: Sequence[Point], cost: Cost, styles: Mapping[s
     axis.grid(alpha=0.25)
 
 
-def _styles(points: Sequence[Point]) -> dict[str, dict[str, str]]:
-    """Gives every label a colour by its method and a marker of its own within that colour."""
+def _method(variant: str) -> str:
+    return variant.partition(":")[0]
+
+
+def _styles(rows: Iterable[tuple[str, str]]) -> dict[str, dict[str, str]]:
+    """Gives every row a colour by its method and a marker of its own within that colour."""
     styles: dict[str, dict[str, str]] = {}
-    for point in points:
-        if point.label not in styles:
-            colour = METHOD_COLOURS.get(point.method, OTHER_COLOUR)
-            place = sum(style["color"] == colour for style in styles.values())
-            styles[point.label] = {"color": colour, "marker": MARKERS[place % len(MARKERS)]}
+    for row, method in rows:
+        colour = METHOD_COLOURS.get(_method(method), OTHER_COLOUR)
+        place = sum(style["color"] == colour for style in styles.values())
+        styles[row] = {"color": colour, "marker": MARKERS[place % len(MARKERS)]}
     return styles
 
 

@@ -1,0 +1,188 @@
+"""An experiment's outcomes as tables: our settings and the printed ones side by side.
+
+An experiment comes as kind → judged outcome, the kinds being :data:`KINDS`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from evergraph.lab.paper.outcome import Outcome
+from evergraph.lab.paper.verdicts import count_words
+from evergraph.lab.summary import CONFIDENCE
+from evergraph.lab.tables import Sheet, interval, number, spread
+
+Kinds = Mapping[str, Outcome]
+#: What was measured with which settings and seeds; ``again`` has seeds that no verdict had seen.
+KINDS = {"ours": "our settings", "as_printed": "as printed", "again": "other seeds"}
+CSV_HEAD = (
+    *("dataset", "row", "method", "metric", "seeds", "mean", "std"),
+    *("table", "claimed", "claimed_std", "difference", "low", "high", "verdict"),
+)
+
+
+def outcome_sheets(kinds: Kinds) -> list[Sheet]:
+    """Lists the tables of an experiment that have a row."""
+    beyond = statements_sheet(kinds, in_paper=False)
+    sheets = [numbers_sheet(kinds), statements_sheet(kinds), beyond]
+    return [sheet for sheet in sheets if sheet.rows]
+
+
+def _titled(kinds: Kinds, wanted: Sequence[str] = tuple(KINDS)) -> dict[str, str]:
+    """Names the kinds that there are, in their order."""
+    return {kind: KINDS[kind] for kind in KINDS if kind in kinds and kind in wanted}
+
+
+def _first(kinds: Kinds) -> Outcome:
+    return kinds.get("ours") or next(iter(kinds.values()))
+
+
+def numbers_sheet(kinds: Kinds) -> Sheet:
+    """Shows every value, mean ± std over seeds, and how it compares with what the paper prints.
+
+    Values that nothing stands beside share a line per row.
+    """
+    titles = _titled(kinds, ("ours", "as_printed"))
+    metrics = {
+        metric["key"]: metric for kind in titles for metric in kinds[kind]["metrics"]
+    }  # in the catalogue's order
+    found = {
+        (entry["dataset"], entry["metric"], entry["row"], kind): entry
+        for kind in titles
+        for entry in kinds[kind]["entries"]
+    }
+    places = dict.fromkeys(place[:3] for place in found)
+    graphs, keys = [*dict.fromkeys(place[0] for place in places)], [*metrics]
+    seeds = sorted({len(entry["seeds"]) for entry in found.values()} - {0}) or [0]
+    counted = "–".join(str(count) for count in dict.fromkeys((seeds[0], seeds[-1])))
+    title = f"{_first(kinds)['title']} (seeds: {counted})"
+    if len(titles) == 1 and not any(entry["claims"] for entry in found.values()):
+        (kind,) = titles
+        lines = dict.fromkeys((dataset, row) for dataset, _, row in places)
+        rows = [
+            [
+                f"{dataset} · {row}",
+                *(
+                    _number_cell(found.get((dataset, k, row, kind)), metrics[k]["digits"])
+                    for k in keys
+                ),
+            ]
+            for dataset, row in lines
+        ]
+        return Sheet(
+            title, ["graph · row", *(metric["title"] for metric in metrics.values())], rows
+        )
+    rows = []
+    for place in sorted(places, key=lambda place: (graphs.index(place[0]), keys.index(place[1]))):
+        dataset, key, row = place
+        mine = {kind: found.get((*place, kind)) for kind in titles}
+        digits = metrics[key]["digits"]
+        printed = next((entry["claims"] for entry in mine.values() if entry), ())
+        claimed = [
+            "out of memory" if claim["mean"] is None else spread(claim, digits) for claim in printed
+        ]
+        cells = [_number_cell(entry, digits) for entry in mine.values()]
+        shown = f"{dataset} · {metrics[key]['title']}"
+        rows.append([shown, row, " or ".join(claimed) or "–", *cells])
+    return Sheet(title, ["graph · metric", "row", "paper", *titles.values()], rows, prose=("row",))
+
+
+def _number_cell(entry: Mapping[str, Any] | None, digits: int) -> str:
+    """Formats a value with the difference to each printed number and what is said of it."""
+    if entry is None or entry["mean"] is None:
+        return "–"
+    judged = [
+        f"{number(claim['difference'], digits, sign=True)} {claim['verdict']}"
+        if claim["difference"] is not None
+        else claim["verdict"]
+        for claim in entry["claims"]
+    ]
+    return " · ".join([spread(entry, digits), *judged])
+
+
+def statements_sheet(kinds: Kinds, *, in_paper: bool = True) -> Sheet:
+    """Shows what the paper says in words, graph by graph, or what it does not say of them."""
+    titles = _titled(kinds)
+    lines: dict[tuple[str, str], list[str]] = {}
+    for place, kind in enumerate(titles):
+        for entry in kinds[kind]["statements"]:
+            if entry["in_paper"] == in_paper:
+                key = (entry["text"], entry["dataset"])
+                lines.setdefault(key, ["–"] * len(titles))[place] = statement_cell(entry)
+    columns = ["statement", "graph", *titles.values()]
+    title = "The paper's statements" if in_paper else "The same beyond the paper"
+    rows = [[*key, *line] for key, line in lines.items()]
+    return Sheet(title, columns, rows, prose=("statement", "graph"))
+
+
+def statement_cell(entry: Mapping[str, Any]) -> str:
+    """Formats a statement's margin with its interval, verdict and p-value, a dash for no run."""
+    word = entry["verdict"]
+    if entry["p_holm"] is not None:
+        alone = ""
+        if entry["p"] <= 1 - CONFIDENCE < entry["p_holm"]:
+            alone = f"{entry['p']:.2g} alone, "
+        word += f" (p {alone}{entry['p_holm']:.2g})"
+    elif entry["why"]:
+        word += f" ({entry['why']})"
+    if not entry["seeds"]:
+        return "–"
+    shown = number(entry["difference"], sign=True)
+    return f"{shown}{'' if entry['low'] is None else ' ' + interval(entry)} {word}"
+
+
+def verdict_counts(outcome: Outcome | None) -> tuple[str, str, str]:
+    """Counts an outcome's verdicts: numbers, the paper's statements, those beyond it."""
+    if outcome is None:
+        return "–", "–", "–"
+    numbers = [claim["verdict"] for entry in outcome["entries"] for claim in entry["claims"]]
+    words = {
+        in_paper: [e["verdict"] for e in outcome["statements"] if e["in_paper"] == in_paper]
+        for in_paper in (True, False)
+    }
+    return count_words(numbers), count_words(words[True]), count_words(words[False])
+
+
+def outcome_csv(outcome: Outcome) -> str:
+    """Writes one line per value and printed number."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(CSV_HEAD)
+    for entry in outcome["entries"]:
+        measured = [entry[key] for key in ("dataset", "row", "method", "metric")]
+        measured += [len(entry["seeds"]), entry["mean"], entry["std"]]
+        for claim in entry["claims"] or [{}]:
+            judged = ("table", "mean", "std", "difference", "low", "high", "verdict")
+            writer.writerow([*measured, *(claim.get(key) for key in judged)])
+    return text.getvalue()
+
+
+def latex(sheet: Sheet) -> str:
+    """Renders a table for LaTeX with the package booktabs, text in UTF-8."""
+    lines = [
+        f"% {sheet.title}",
+        f"\\begin{{tabular}}{{l{'r' * (len(sheet.columns) - 1)}}}",
+        "\\toprule",
+        _latex_row(sheet.columns),
+        "\\midrule",
+        *(_latex_row(row) for row in sheet.rows),
+        "\\bottomrule",
+        "\\end{tabular}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+_LATEX = {
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    **{"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}"},
+    **{"±": "$\\pm$", "−": "$-$", "–": "--", "·": "$\\cdot$", "↑": "$\\uparrow$"},
+    **{"↓": "$\\downarrow$", "β": "$\\beta$", "τ": "$\\tau$", "λ": "$\\lambda$"},
+}
+
+
+def _latex_row(texts: Sequence[str]) -> str:
+    escaped = ("".join(_LATEX.get(character, character) for character in text) for text in texts)
+    return " & ".join(escaped) + r" \\"
