@@ -158,6 +158,18 @@ class _Scores(BaseModel):
     current: float
 
 
+class _Stream(BaseModel):
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
+
+    steps: list[str]
+    seen_by_step: list[float]
+    before: list[float | None]
+    seen: float
+    aauc: float
+    fwt: float | None
+    bwt: float | None
+
+
 class _Results(_Scores):
     """The part of ``results.json`` that is read again."""
 
@@ -177,6 +189,7 @@ class _Results(_Scores):
     tasks: list[list[int]]
     task_incremental: _Scores
     by_class: _Scores
+    stream: _Stream | None = None  # of time streams alone
     seconds: dict[str, float]
     memory_bytes: int
     memory_bytes_without_graph: int | None = None  # 0.1.0 did not count it
@@ -193,6 +206,8 @@ def read_results(path: Path) -> dict[str, Any]:
     matrix, tasks = found.accuracy_matrix, found.tasks
     triangular = [len(row) for row in matrix] == list(range(1, len(tasks) + 1))
     known = all(0 <= label < len(found.class_names) for task in tasks for label in task)
+    steps = [] if found.stream is None else found.stream.steps
+    known &= "stream" not in content or len(steps) == len(tasks)
     if not tasks or not triangular or not known or "total" not in found.seconds:
         raise _not_results(path)
     return content

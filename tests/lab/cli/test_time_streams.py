@@ -64,6 +64,19 @@ def test_run_in_time_continues_after_a_kill(dated: Path, command: Command):
     }
 
 
+@pytest.mark.parametrize("damage", [[], {}, {"steps": ["0"]}, None])
+def test_damaged_stream_in_results_is_one_sentence(dated: Path, command: Command, damage):
+    words = ("--method", "analytic", "--output", "out")
+    command("run", "--dataset", "dated.npz", "--stream", "time", *words)
+    path = dated / "out" / "results.json"
+    results = json.loads(path.read_text())
+    stream = damage if not damage else results["stream"] | damage
+    path.write_text(json.dumps(results | {"stream": stream}))
+    answer = command("report", "out", "-o", "page.html")
+    assert answer.code == 2
+    assert "Expected the results of a run in" in answer.err
+
+
 def test_compare_in_time_adds_a_table_and_reports(dated: Path, command: Command):
     methods = ("--method", "frozen", "--method", "analytic")
     answer = command("compare", *WORDS, *methods, "--seeds", 1, "--output", "grid")

@@ -1,4 +1,4 @@
-"""``evergraph datasets build``: graphs made of what is lying about."""
+"""``evergraph datasets build``: a graph that grew, from an archive's index files."""
 
 from __future__ import annotations
 
