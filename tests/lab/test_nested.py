@@ -30,7 +30,7 @@ def play(searches: Sequence[Search], trials: int, seeds: int, pm: Callable[[RunC
         return [v if v is None else {"pm": v, "fm": None, "current": 90.0} for v in values]
 
     effort = {"trials": trials, "seeds": seeds, "after_round": lambda: None}
-    run_nested(searches, measure=run, judge=run, **effort)
+    run_nested(searches, measure=run, **effort)
     return asked
 
 
@@ -139,7 +139,7 @@ def test_choice_does_not_depend_on_a_label_of_a_test_node(
             return [execute(job.config, job.path, trial=True) for job in jobs]
 
         effort = {"trials": 3, "seeds": 2, "after_round": lambda: None}
-        run_nested([search], measure=run, judge=run, **effort)
+        run_nested([search], measure=run, **effort)
         return search
 
     def on(nodes: str, search: Search):
