@@ -7,7 +7,6 @@ bits; what the driver finds finished when it is started again is not run again.
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import queue
@@ -146,28 +145,28 @@ def run_job(
     job: Job,
     place: Place,
     on_event: Callable[[Event], None] | None = None,
-    graph: Graph | None = None,
+    *,
+    keep_graph: bool = False,
 ) -> dict[str, Any]:
-    """Runs one job in this process, or continues it after its last finished task."""
+    """Runs one job in this process, or continues it after its last finished task.
+
+    The jobs of a worker mostly share their graph: with ``keep_graph`` the last one is kept.
+    """
+    options = tuple(job.config.dataset_options.items())
     return execute(
         job.config,
         job.path,
         device=place.device,
         data_root=place.data_root,
         on_event=tracked(place.track, job.config, job.path, on_event),
-        graph=graph,
+        graph=_load(job.config.dataset, options, place.data_root) if keep_graph else None,
         trial=job.trial,
     )
 
 
-def _graph(job: Job, place: Place) -> Graph:
-    """Keeps the last graph: a worker's jobs mostly share it."""
-    return _load(job.config.dataset, json.dumps(job.config.dataset_options), place.data_root)
-
-
 @lru_cache(maxsize=1)
-def _load(dataset: str, options: str, data_root: Path | None) -> Graph:
-    return load_graph(dataset, data_root, json.loads(options) or None)
+def _load(dataset: str, options: tuple[tuple[str, Any], ...], data_root: Path | None) -> Graph:
+    return load_graph(dataset, data_root, dict(options) or None)
 
 
 def run_locally(
@@ -281,7 +280,7 @@ def _run_in_worker(job: Job, resources: Resources) -> dict[str, Any]:
             last = now
             _messages.put(Message(os.getpid(), job.name, part, text))
 
-    return run_job(job, resources, tell, _graph(job, resources))
+    return run_job(job, resources, tell, keep_graph=True)
 
 
 def run_on_ray(
@@ -332,7 +331,7 @@ def _run_remotely(job: Job, resources: Resources, home: str) -> dict[str, Any]:
     torch.set_num_threads(resources.threads)
     if Path(home).is_dir():
         os.chdir(home)  # paths of graphs may be relative
-    return run_job(job, resources, graph=_graph(job, resources))
+    return run_job(job, resources, keep_graph=True)
 
 
 class ProgressText:
