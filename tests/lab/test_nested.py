@@ -15,6 +15,7 @@ from evergraph.lab.folder import make_jobs
 from evergraph.lab.nested import choices, nested_outcome, nested_sheet, run_nested
 from evergraph.lab.runs import execute
 from evergraph.lab.tuning import Search
+from evergraph.methods import method_class
 from evergraph.stream import Graph, Protocol, TaskStream
 
 Results = list[dict[str, Any] | None]
@@ -43,8 +44,10 @@ def by_hand(config: RunConfig) -> float | None:
     return 50.0 - abs(config.settings["lam"] - best) + config.seed + on_test
 
 
-def test_every_seed_chooses_by_itself_and_one_choice_by_the_mean():
-    search = search_of("lwf:temperature=2")
+def test_every_seed_chooses_by_itself_and_one_choice_by_the_mean(monkeypatch: pytest.MonkeyPatch):
+    grid = {"lam": (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)}
+    monkeypatch.setattr(method_class("lwf"), "search", grid)
+    search = search_of("lwf")
     asked = play([search], 12, 3, by_hand)
     lams = [trial["lam"] for trial in search.trials]
     assert lams[0] == 1.0  # the default
