@@ -357,11 +357,11 @@ class CheckpointTarget(StateTarget):
         return path
 
     def read(self, path: Path) -> object:
-        from evergraph.lab.folder import RunFolder  # noqa: PLC0415
+        from evergraph.lab.folder import read_config  # noqa: PLC0415
         from evergraph.lab.runs import execute  # noqa: PLC0415
         from evergraph.lab.tables import accuracy_matrix, run_scores  # noqa: PLC0415
 
-        results = execute(RunFolder(path).config(), path, device="cpu")
+        results = execute(read_config(path), path, device="cpu")
         shown = run_scores(results).markdown(), accuracy_matrix(results).markdown()
         return shown, json.dumps(results)
 

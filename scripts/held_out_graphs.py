@@ -14,8 +14,8 @@ import argparse
 from pathlib import Path
 
 from evergraph.lab.cli.grids import compare
-from evergraph.lab.cli.options import ResourceOptions
 from evergraph.lab.cli.runs import SettingOptions
+from evergraph.lab.engines import Resources
 
 FAMILIES = {
     "first": "nodes=2000,classes=6,mean_degree=8,feature_dim=64,feature_signal=2,seed=1",
@@ -43,7 +43,7 @@ def main() -> None:
         seeds=arguments.seeds,
         merge=arguments.merge,
         settings=SettingOptions(),
-        resources=ResourceOptions(jobs=arguments.jobs, device=arguments.device),
+        resources=Resources(jobs=arguments.jobs, device=arguments.device),
     )
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from evergraph.config import Variant, resolve
-from evergraph.lab.folder import RunFolder, make_jobs
+from evergraph.lab.folder import make_jobs
 from evergraph.lab.runs import execute
 from evergraph.rng import make_generator
 from evergraph.stream import Graph
@@ -124,7 +124,7 @@ class Search:
         ]
         results = []
         for job in make_jobs(configs, self.arguments.output):
-            finished = RunFolder(job.path).inspect(job.config)
+            finished = job.finished()
             results.append(
                 finished
                 or execute(

@@ -11,7 +11,7 @@ import evergraph
 import golden
 from evergraph.config import Variant, resolve, settable_keys
 from evergraph.events import Epoch
-from evergraph.lab.folder import RunFolder
+from evergraph.lab.folder import read_config
 from evergraph.methods import method_class
 
 RECORDED = Path(__file__).parent / "data" / "v0.1.0"
@@ -94,4 +94,4 @@ def test_resolved_settings_have_the_recorded_hash(case):
 )
 def test_recorded_run_is_known_by_its_hash(folder):
     results = json.loads((folder / "results.json").read_text())
-    assert RunFolder(folder).config().hash == results["config_hash"]
+    assert read_config(folder).hash == results["config_hash"]

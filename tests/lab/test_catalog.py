@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from evergraph.config import RunConfig
-from evergraph.lab.folder import RunFolder, make_jobs
+from evergraph.lab.folder import make_jobs, read_config
 from evergraph.lab.grid import RunCache, merge_runs
 from evergraph.lab.paper.contrasts import Table, contrast
 from evergraph.lab.paper.experiment import Experiment, Facts, Row
@@ -327,7 +327,7 @@ def test_as_printed_stands_beside_ours(
     again = ["--as-printed", "--jobs", 1]
     line = [printed if word == reproduced / "out" else word for word in words(reproduced, "beta")]
     assert command(*line, *again).code == 0
-    config = RunFolder(next(printed.rglob("config.yaml")).parent).config()
+    config = read_config(next(printed.rglob("config.yaml")).parent)
     assert (config.model.dropout, config.training.label_smoothing) == (0.0, 0.0)
     assert command(*words(reproduced, "beta")).code == 0
     write = ["reproduce", "--output", reproduced / "out", "--document", page, "--beside"]

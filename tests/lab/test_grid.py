@@ -21,7 +21,7 @@ from evergraph.errors import InputError
 from evergraph.events import Epoch, TaskDone, TaskStarted
 from evergraph.lab import cli
 from evergraph.lab.engines import ProgressText, Resources
-from evergraph.lab.folder import Job, RunFolder, dataset_slug, finished_runs, make_jobs, slug
+from evergraph.lab.folder import Job, dataset_slug, finished_runs, make_jobs, read_config, slug
 from evergraph.lab.grid import RunCache, merge_runs, run_grid
 from evergraph.lab.runs import execute
 from evergraph.lab.summary import collect_results, summarise_grid
@@ -177,7 +177,7 @@ def refuse(*_: Any, **__: Any) -> None:
 def test_runs_of_the_first_release_are_merged_and_not_run_again(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    configs = [RunFolder(folder).config() for folder in finished_runs(RECORDED)]
+    configs = [read_config(folder) for folder in finished_runs(RECORDED)]
     dataset = yaml.safe_load(next(RECORDED.glob("**/config.yaml")).read_text())["dataset_options"]
     words = ["compare", "--output", "out", "--merge", str(RECORDED), "--seeds", "1"]
     words += ["--dataset", f"synthetic:{settings_text(dataset, ',')}", "--device", "cpu"]
@@ -207,12 +207,12 @@ def test_compare_takes_the_papers_settings_to_the_letter(
     words += ["--dataset", "synthetic:nodes=60,classes=4", "--method", "replay", "--device", "cpu"]
     call(monkeypatch, [*words, "--set", "epochs=1", "--set", "channels=2"])
     (folder,) = finished_runs(work / "out")
-    config = RunFolder(folder).config()
+    config = read_config(folder)
     assert (config.model.dropout, config.settings["embedding"]) == (0.0, "logits")
 
 
 def test_runs_of_the_first_release_serve_under_other_labels(work: Path):
-    configs = [RunFolder(folder).config() for folder in finished_runs(RECORDED)]
+    configs = [read_config(folder) for folder in finished_runs(RECORDED)]
     wanted = [config.model_copy(update={"label": f"my {config.label}"}) for config in configs[:3]]
     assert merge_runs(work / "out", [RECORDED], wanted) == 3
     found = collect_results(work / "out")
@@ -349,7 +349,7 @@ def test_grid_killed_in_the_middle_continues_to_the_same_summary(
     assert {name: after[name] for name in finished} == finished  # not run again
 
     # The reference: every job in this process, without workers and without a kill.
-    for job in make_jobs([RunFolder(path).config() for path in folders_of(work / "killed")], work):
+    for job in make_jobs([read_config(path) for path in folders_of(work / "killed")], work):
         execute(job.config, job.path)
     whole = summarise_grid(collect_results(work / "runs"))
     summary = read(work / "killed" / "summary.json")

@@ -15,6 +15,7 @@ from evergraph.lab.folder import make_jobs
 from evergraph.lab.nested import choices, nested_outcome, nested_sheet, run_nested
 from evergraph.lab.runs import execute
 from evergraph.lab.tuning import Search
+from evergraph.methods import method_class
 from evergraph.stream import Graph, Protocol, TaskStream
 
 Results = list[dict[str, Any] | None]
@@ -30,7 +31,7 @@ def play(searches: Sequence[Search], trials: int, seeds: int, pm: Callable[[RunC
         return [v if v is None else {"pm": v, "fm": None, "current": 90.0} for v in values]
 
     effort = {"trials": trials, "seeds": seeds, "after_round": lambda: None}
-    run_nested(searches, measure=run, judge=run, **effort)
+    run_nested(searches, measure=run, **effort)
     return asked
 
 
@@ -43,8 +44,10 @@ def by_hand(config: RunConfig) -> float | None:
     return 50.0 - abs(config.settings["lam"] - best) + config.seed + on_test
 
 
-def test_every_seed_chooses_by_itself_and_one_choice_by_the_mean():
-    search = search_of("lwf:temperature=2")
+def test_every_seed_chooses_by_itself_and_one_choice_by_the_mean(monkeypatch: pytest.MonkeyPatch):
+    grid = {"lam": (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)}
+    monkeypatch.setattr(method_class("lwf"), "search", grid)
+    search = search_of("lwf")
     asked = play([search], 12, 3, by_hand)
     lams = [trial["lam"] for trial in search.trials]
     assert lams[0] == 1.0  # the default
@@ -139,7 +142,7 @@ def test_choice_does_not_depend_on_a_label_of_a_test_node(
             return [execute(job.config, job.path, trial=True) for job in jobs]
 
         effort = {"trials": 3, "seeds": 2, "after_round": lambda: None}
-        run_nested([search], measure=run, judge=run, **effort)
+        run_nested([search], measure=run, **effort)
         return search
 
     def on(nodes: str, search: Search):

@@ -13,7 +13,7 @@ import torch
 from evergraph.config import RunConfig, Variant, resolve
 from evergraph.errors import InputError
 from evergraph.events import Event, TaskDone, TaskStarted
-from evergraph.lab.folder import RunFolder
+from evergraph.lab.folder import Job, read_config
 from evergraph.lab.runs import check_buffer, execute
 from evergraph.methods import METHODS
 from evergraph.nn.device import pick_device
@@ -171,31 +171,28 @@ def test_results_of_one_task_have_no_forgetting(tmp_path: Path, graph: Graph):
 def test_claim_takes_an_empty_folder(tmp_path: Path):
     config = make_config()
     for path in (tmp_path, tmp_path / "new" / "deep"):
-        folder = RunFolder(path)
-        assert folder.claim(config) is None
-        assert folder.config() == config
-        assert folder.claim(config) is None
+        assert Job(config, path).claim() is None
+        assert read_config(path) == config
+        assert Job(config, path).claim() is None
 
 
 def test_claim_takes_the_same_run_under_another_label(tmp_path: Path):
-    folder = RunFolder(tmp_path / "run")
-    folder.claim(make_config("dslr@a"))
-    assert folder.claim(make_config("dslr@b")) is None
+    Job(make_config("dslr@a"), tmp_path / "run").claim()
+    assert Job(make_config("dslr@b"), tmp_path / "run").claim() is None
 
 
 @pytest.mark.parametrize("other", [{"seed": 1}, {"epochs": 3}, {"method": "replay"}, {"r": 0.5}])
 def test_claim_refuses_another_run(tmp_path: Path, other: dict[str, Any]):
-    folder = RunFolder(tmp_path)
-    folder.claim(make_config())
+    Job(make_config(), tmp_path).claim()
     with pytest.raises(InputError, match=r"dslr on tiny\.npz, seed 0"):
-        folder.claim(make_config(**other))
-    assert folder.config() == make_config()
+        Job(make_config(**other), tmp_path).claim()
+    assert read_config(tmp_path) == make_config()
 
 
 def test_claim_refuses_other_files(tmp_path: Path):
     (tmp_path / "note.txt").write_text("mine")
     with pytest.raises(InputError, match="other files"):
-        RunFolder(tmp_path).claim(make_config())
+        Job(make_config(), tmp_path).claim()
     assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]
 
 

@@ -10,12 +10,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from evergraph.config import Presets, Variant, check_shared, resolve
-from evergraph.errors import InputError
 from evergraph.events import Event
 from evergraph.files import make_folder, write_atomic, write_json
 from evergraph.lab.engines import Resources
 from evergraph.lab.folder import make_jobs
-from evergraph.lab.grid import grid_configs, run_grid
+from evergraph.lab.grid import check_finished, grid_configs, run_grid
 from evergraph.lab.runs import execute
 from evergraph.lab.summary import collect_results, compare_pairs, summarise_grid
 from evergraph.lab.tables import Sheet, as_markdown, comparison_sheet, grid_sheet, stream_sheet
@@ -99,15 +98,9 @@ def compare(
     graphs = [datasets] if isinstance(datasets, str) else list(datasets)
     words = [methods] if isinstance(methods, str) else list(methods)
     configs = grid_configs(graphs, words, seeds, settings or {}, presets)
-    resources = Resources(jobs, device, _root(data_root))
+    resources = Resources(device, _root(data_root), jobs=jobs)
     with _folder(output) as folder:
-        failed = run_grid(make_jobs(configs, folder), resources)
-        if failed:
-            name, reason = next(iter(failed.items()))
-            raise InputError(
-                f"Expected every run to finish (got {len(failed)} failures, first '{name}': "
-                f"{reason}); correct the cause and call it again."
-            )
+        check_finished(run_grid(make_jobs(configs, folder), resources))
         return summarise(folder, configs[0].label)[0]
 
 

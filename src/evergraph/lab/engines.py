@@ -7,7 +7,6 @@ bits; what the driver finds finished when it is started again is not run again.
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import queue
@@ -22,9 +21,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from typer import Option
 
 from evergraph.errors import InputError, unknown_name
 from evergraph.events import Epoch, Event, TaskDone
@@ -57,27 +57,44 @@ OnMessage = Callable[[Message], None]
 OnDone = Callable[[Job, dict[str, Any] | None, str | None], None]
 
 
-@dataclass(frozen=True)
-class Resources:
-    """What the jobs of a grid run on; wrong options are refused when it is made.
+Device = Annotated[str, Option(help="auto, cpu or cuda.")]
 
-    Attributes:
-        jobs: How many run at a time; None takes one per core, or one on a GPU.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        data_root: Where graphs are.
-        engine: ``local``, worker processes on this machine, or ``ray``.
-        address: The Ray cluster's address; None makes a cluster on this machine.
-        gpus: Part of a GPU that each job asks for on a Ray cluster.
-        track: ``tensorboard`` or ``mlflow`` to follow every run there too.
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run takes place; its fields are options of the command.
+
+    What is wrong is refused when it is made.
     """
 
-    jobs: int | None = None
-    device: str = "auto"
-    data_root: Path | None = None
-    engine: str = "local"
-    address: str | None = None
-    gpus: float = 0.0
-    track: str | None = None
+    device: Device = "auto"
+    data_root: Annotated[
+        Path | None,
+        Option(help="Folder with datasets.", envvar="EVERGRAPH_DATA", show_envvar=True),
+    ] = None
+    track: Annotated[str | None, Option(help="Follow runs in tensorboard or mlflow as well.")] = (
+        None
+    )
+
+    def __post_init__(self) -> None:
+        check_tracker(self.track)
+        pick_device(self.device)
+
+
+@dataclass(frozen=True)
+class Resources(Place):
+    """What the jobs of a grid run on; its fields are options too."""
+
+    jobs: Annotated[int | None, Option(help="Worker processes. [one per core; one on a GPU]")] = (
+        None
+    )
+    engine: Annotated[str, Option(help="Where jobs run: local or ray.")] = "local"
+    address: Annotated[
+        str | None, Option(help="A Ray cluster's address. [one made on this machine]")
+    ] = None
+    gpus: Annotated[
+        float, Option(help="Part of a GPU that each job asks for, on a Ray cluster.")
+    ] = 0.0
 
     def __post_init__(self) -> None:
         if self.jobs is not None and self.jobs < 1:
@@ -92,8 +109,7 @@ class Resources:
             )
         if self.gpus < 0:
             raise InputError(f"Expected '--gpus' of at least 0 (got {self.gpus}); raise it.")
-        check_tracker(self.track)
-        pick_device(self.device)
+        super().__post_init__()
         if self.engine == "ray":
             import_ray()
 
@@ -126,25 +142,31 @@ def import_ray() -> Any:
 
 
 def run_job(
-    job: Job, resources: Resources, on_event: Callable[[Event], None] | None = None
+    job: Job,
+    place: Place,
+    on_event: Callable[[Event], None] | None = None,
+    *,
+    keep_graph: bool = False,
 ) -> dict[str, Any]:
-    """Runs one job in this process, or continues it after its last finished task."""
-    options = json.dumps(job.config.dataset_options)
+    """Runs one job in this process, or continues it after its last finished task.
+
+    The jobs of a worker mostly share their graph: with ``keep_graph`` the last one is kept.
+    """
+    options = tuple(job.config.dataset_options.items())
     return execute(
         job.config,
         job.path,
-        device=resources.device,
-        data_root=resources.data_root,
-        on_event=tracked(resources.track, job.config, job.path, on_event),
-        graph=_graph(job.config.dataset, options, resources.data_root),
+        device=place.device,
+        data_root=place.data_root,
+        on_event=tracked(place.track, job.config, job.path, on_event),
+        graph=_load(job.config.dataset, options, place.data_root) if keep_graph else None,
         trial=job.trial,
     )
 
 
 @lru_cache(maxsize=1)
-def _graph(dataset: str, options: str, data_root: Path | None) -> Graph:
-    """Keeps the last graph: a worker's jobs mostly share it."""
-    return load_graph(dataset, data_root, json.loads(options) or None)
+def _load(dataset: str, options: tuple[tuple[str, Any], ...], data_root: Path | None) -> Graph:
+    return load_graph(dataset, data_root, dict(options) or None)
 
 
 def run_locally(
@@ -258,7 +280,7 @@ def _run_in_worker(job: Job, resources: Resources) -> dict[str, Any]:
             last = now
             _messages.put(Message(os.getpid(), job.name, part, text))
 
-    return run_job(job, resources, tell)
+    return run_job(job, resources, tell, keep_graph=True)
 
 
 def run_on_ray(
@@ -309,7 +331,7 @@ def _run_remotely(job: Job, resources: Resources, home: str) -> dict[str, Any]:
     torch.set_num_threads(resources.threads)
     if Path(home).is_dir():
         os.chdir(home)  # paths of graphs may be relative
-    return run_job(job, resources)
+    return run_job(job, resources, keep_graph=True)
 
 
 class ProgressText:

@@ -32,32 +32,38 @@ from evergraph.train import Learner, learner_state, restore_learner
 FILE = "learner.safetensors"
 
 
-class RunFolder:
-    """The folder of one run: the unit of truth.
+@dataclass(frozen=True)
+class Job:
+    """One run and its folder, the unit of truth; of a ``trial`` the scores alone matter.
 
     ``config.yaml`` · ``environment.json`` · ``events.jsonl`` · ``checkpoint/`` ·
     ``results.json``, which exists only when the run is finished.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.results_file = path / "results.json"
-        self.checkpoint = path / "checkpoint"
+    config: RunConfig
+    path: Path
+    trial: bool = False
 
-    def inspect(self, config: RunConfig) -> dict[str, Any] | None:
+    @property
+    def name(self) -> str:
+        """What progress shows."""
+        return f"{self.config.dataset_name} · {self.config.label} · seed {self.config.seed}"
+
+    def finished(self) -> dict[str, Any] | None:
         """Returns the results if this run is finished here, None if it may run here.
 
         Refuses a folder that holds another run or other files; writes nothing.
         """
         if (self.path / "config.yaml").exists():
-            there = self.config()
-            if there.hash != config.hash:
+            there = read_config(self.path)
+            if there.hash != self.config.hash:
                 raise InputError(
                     f"Expected '--output' without another run (got '{self.path}', which holds "
                     f"{there.method} on {there.dataset}, seed {there.seed}, with other settings); "
                     "choose another folder."
                 )
-            return read_results(self.results_file) if self.results_file.exists() else None
+            results = self.path / "results.json"
+            return read_results(results) if results.exists() else None
         check_output(self.path)
         # A kill while a file was being written leaves only that file's unfinished twin.
         entries = self.path.iterdir() if self.path.exists() else ()
@@ -68,25 +74,25 @@ class RunFolder:
             )
         return None
 
-    def claim(self, config: RunConfig) -> dict[str, Any] | None:
-        """Takes the folder for a run; returns its results if it is finished already."""
-        finished = self.inspect(config)
+    def claim(self) -> dict[str, Any] | None:
+        """Takes the folder for the run; returns its results if it is finished already."""
+        finished = self.finished()
         if finished is None and not (self.path / "config.yaml").exists():
             make_folder(self.path)
-            write_atomic(self.path / "config.yaml", config.to_yaml().encode())
+            write_atomic(self.path / "config.yaml", self.config.to_yaml().encode())
         return finished
 
-    def config(self) -> RunConfig:
-        """Reads the run's configuration back."""
-        path = self.path / "config.yaml"
-        try:
-            text = read_regular(path).decode()
-        except (OSError, UnicodeDecodeError):
-            raise InputError(
-                f"Expected '{self.path}' to hold a run (got no readable config.yaml); "
-                "check the path."
-            ) from None
-        return RunConfig.from_values(load_mapping(text, str(path)))
+
+def read_config(folder: Path) -> RunConfig:
+    """Reads the configuration of the run that a folder holds."""
+    path = folder / "config.yaml"
+    try:
+        text = read_regular(path).decode()
+    except (OSError, UnicodeDecodeError):
+        raise InputError(
+            f"Expected '{folder}' to hold a run (got no readable config.yaml); check the path."
+        ) from None
+    return RunConfig.from_values(load_mapping(text, str(path)))
 
 
 def check_output(path: Path) -> None:
@@ -95,20 +101,6 @@ def check_output(path: Path) -> None:
         raise InputError(
             f"Expected '--output' to be a folder (got the file '{path}'); choose another."
         )
-
-
-@dataclass(frozen=True)
-class Job:
-    """One run of a grid and its folder; of a ``trial`` of a search the scores alone matter."""
-
-    config: RunConfig
-    path: Path
-    trial: bool = False
-
-    @property
-    def name(self) -> str:
-        """What progress shows."""
-        return f"{self.config.dataset_name} · {self.config.label} · seed {self.config.seed}"
 
 
 def make_jobs(configs: Sequence[RunConfig], output: Path, *, trial: bool = False) -> list[Job]:

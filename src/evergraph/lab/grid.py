@@ -11,7 +11,7 @@ from evergraph.config import Presets, RunConfig, Variant, check_shared, resolve
 from evergraph.errors import InputError
 from evergraph.files import read_json, replacing, write_atomic, write_json
 from evergraph.lab.engines import OnDone, OnMessage, Resources, run_locally, run_on_ray
-from evergraph.lab.folder import Job, RunFolder, finished_runs, make_jobs
+from evergraph.lab.folder import Job, finished_runs, make_jobs, read_config
 from evergraph.lab.runs import identify
 from evergraph.methods import METHODS
 
@@ -63,7 +63,7 @@ def run_grid(
     resources = resources or Resources()
     waiting = []
     for job in jobs:
-        results = RunFolder(job.path).inspect(job.config)
+        results = job.finished()
         if results is None:
             waiting.append(job)
         else:
@@ -72,6 +72,16 @@ def run_grid(
         return {}
     run = run_on_ray if resources.engine == "ray" else run_locally
     return run(waiting, resources, on_message, on_done)
+
+
+def check_finished(failed: Mapping[str, str]) -> None:
+    """Refuses to go on where jobs failed; what others brought is kept."""
+    if failed:
+        name, reason = next(iter(failed.items()))
+        raise InputError(
+            f"Expected every job to finish (got {len(failed)} failures, first '{name}': "
+            f"{reason}); correct the cause and run the same again."
+        )
 
 
 def merge_runs(
@@ -97,7 +107,7 @@ def merge_runs(
                 "check the path."
             )
         for folder in folders:
-            there = RunFolder(folder).config()
+            there = read_config(folder)
             config = there if labelled is None else labelled.get(there.hash)
             if config is not None:
                 found.setdefault((config.hash, config.label), (folder, config))
@@ -105,7 +115,7 @@ def merge_runs(
     copies = [
         (folder, job)
         for (folder, _), job in zip(found.values(), jobs, strict=True)
-        if RunFolder(job.path).inspect(job.config) is None
+        if job.finished() is None
     ]
     for folder, job in copies:
         with replacing(job.path) as beside:
@@ -125,7 +135,7 @@ class RunCache:
 
     def __init__(self, output: Path) -> None:
         found = finished_runs(output / "runs")
-        self.folders = {RunFolder(folder).config().hash: folder for folder in found}
+        self.folders = {read_config(folder).hash: folder for folder in found}
 
     def __contains__(self, run: str) -> bool:
         return run in self.folders

@@ -29,7 +29,6 @@ def run_nested(
     trials: int,
     seeds: int,
     measure: Measure,
-    judge: Measure,
     after_round: Callable[[], None],
 ) -> None:
     """Runs all candidates of all searches on all seeds, then what was chosen on test nodes.
@@ -38,8 +37,7 @@ def run_nested(
         searches: What is tuned.
         trials: Candidates of each search; a smaller grid is taken whole.
         seeds: Seeds of each candidate, from 0 on.
-        measure: Runs configurations on validation nodes, returning results in their order.
-        judge: Does the same on test nodes.
+        measure: Runs configurations, returning results in their order, None for failures.
         after_round: Called when results are in.
     """
     for search in searches:
@@ -59,7 +57,7 @@ def run_nested(
         for search in searches
         for pair in sorted({pair for pairs in choices(search, seeds).values() for pair in pairs})
     ]
-    run_trials(chosen, judge, "test")
+    run_trials(chosen, measure, "test")
     after_round()
 
 
@@ -100,9 +98,9 @@ def nested_sheet(outcomes: Sequence[dict[str, Any]]) -> Sheet:
     rows = [
         [
             f"{entry['dataset']} · {entry['method']}",
-            str(entry["trials"]),
-            str(len(entry["seeds"])),
-            *(spread(entry[way]["pm"]) for way in CHOICES),
+            entry["trials"],
+            len(entry["seeds"]),
+            *(entry[way]["pm"] for way in CHOICES),
             spread(entry["change"], sign=True),
         ]
         for entry in outcomes

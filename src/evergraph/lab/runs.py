@@ -24,7 +24,7 @@ from evergraph.events import Event, TaskDone
 from evergraph.files import write_atomic, write_json
 from evergraph.lab.diagnostics import Diagnostics
 from evergraph.lab.folder import (
-    RunFolder,
+    Job,
     check_restored,
     load_checkpoint,
     save_checkpoint,
@@ -59,7 +59,7 @@ def execute(
     of the many runs of a search, keeps its results without diagnostics and events, and short tasks
     leave no checkpoint.
     """
-    folder = RunFolder(path)
+    checkpoint = path / "checkpoint"
     method = config.make_method()
     place = pick_device(device)
     graph = graph or load_graph(config.dataset, data_root, config.dataset_options or None)
@@ -67,15 +67,15 @@ def execute(
     check_buffer(config, stream)
     check_validation(config, type(method))
     surroundings = environment(place)  # asks other programs: before there is anything to interrupt
-    finished = folder.claim(config)
+    finished = Job(config, path).claim()
     if finished is not None:
         check_graph(finished["graph"], stream, config.dataset, path)
         return finished
     learner = Learner(method)
     diagnostics = Diagnostics(stream)
-    done = load_checkpoint(folder.checkpoint, learner, config.model, place)
+    done = load_checkpoint(checkpoint, learner, config.model, place)
     if done:
-        check_restored(learner, done, stream, folder.checkpoint)
+        check_restored(learner, done, stream, checkpoint)
     for record in done:
         check_graph(record["graph"], stream, config.dataset, path)
         diagnostics.restore(record["embeddings"])
@@ -90,14 +90,14 @@ def execute(
                 done.append(record)
                 late = time.monotonic() - saved >= TRIAL_CHECKPOINT
                 if learner.next_task < stream.num_tasks and (late or not trial):
-                    save_checkpoint(folder.checkpoint, learner, done)
+                    save_checkpoint(checkpoint, learner, done)
                     saved = time.monotonic()
                 if not trial:
                     _write_events(path / "events.jsonl", done)
             if on_event is not None:
                 on_event(event)
     results = summarise(config, stream, done, diagnostics.result)
-    write_json(folder.results_file, results)
+    write_json(path / "results.json", results)
     return results
 
 

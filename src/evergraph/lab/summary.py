@@ -16,7 +16,7 @@ from typing import Any
 
 from evergraph.errors import InputError
 from evergraph.files import read_json
-from evergraph.lab.folder import RunFolder, finished_runs
+from evergraph.lab.folder import finished_runs, read_config
 from evergraph.lab.tables import PAPER_SEEDS, STREAM_METRICS, Claim
 from evergraph.stream import Protocol
 
@@ -26,7 +26,7 @@ CONFIDENCE = 0.95
 def collect_results(folder: Path) -> list[dict[str, Any]]:
     """Reads every finished run below a folder, in a fixed order, with its protocol's overlap."""
     return [
-        {**read_json(run / "results.json"), "overlap": overlap(RunFolder(run).config().protocol)}
+        {**read_json(run / "results.json"), "overlap": overlap(read_config(run).protocol)}
         for run in finished_runs(folder)
     ]
 

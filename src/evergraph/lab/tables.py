@@ -21,14 +21,20 @@ METRICS = {"pm": "PM ↑", "fm": "FM ↓", "current": "Current ↑"}
 STREAM_METRICS = {"seen": "all seen ↑", "aauc": "AAUC ↑", "fwt": "FWT ↑", "bwt": "BWT ↑"}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Sheet:
-    """A table as plain text: names and prose to the left, numbers to the right."""
+    """A table as plain text: names and prose to the left, numbers to the right.
+
+    Cells may be given as text, numbers, ``{"mean", "std"}``, a claim, or None for a dash.
+    """
 
     title: str
-    columns: list[str]
-    rows: list[list[str]]
-    prose: tuple[str, ...] = ()  # columns that hold text and may wrap
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    prose: Sequence[str] = ()  # columns that hold text and may wrap
+
+    def __post_init__(self) -> None:
+        self.rows = [[cell_text(cell) for cell in row] for row in self.rows]
 
     def rich(self) -> Table:
         """Renders for a terminal."""
@@ -64,7 +70,7 @@ def accuracy_matrix(results: dict[str, Any]) -> Sheet:
     tasks = results.get("stream", {}).get("steps", tasks)
     matrix = results["accuracy_matrix"]
     rows = [
-        [f"{i + 1}: {tasks[i]}", *(f"{value:.2f}" for value in row), *[""] * (len(matrix) - i - 1)]
+        [f"{i + 1}: {tasks[i]}", *row, *[""] * (len(matrix) - i - 1)]
         for i, row in enumerate(matrix)
     ]
     columns = ["after task", *(f"on task {j + 1}" for j in range(len(matrix)))]
@@ -75,15 +81,10 @@ def accuracy_matrix(results: dict[str, Any]) -> Sheet:
 def run_scores(results: dict[str, Any]) -> Sheet:
     """Shows PM, FM and Current of one run beside the paper's mean."""
     claimed = _claimed(results)
-    rows = [
-        [title, number(results[key]), claim_text(claimed.get(key))]
-        for key, title in METRICS.items()
-    ]
+    rows = [[title, results[key], claimed.get(key)] for key, title in METRICS.items()]
     if "stream" in results:
-        rows += [
-            [title, number(results["stream"][key]), "–"] for key, title in STREAM_METRICS.items()
-        ]
-    title = f"{results['label']} on {results['dataset']}, seed {results['seed']}"
+        rows += [[title, results["stream"][key], None] for key, title in STREAM_METRICS.items()]
+    title = f"{results['label']} on {results['dataset']}, seed {results['seed']}{_set(results)}"
     return Sheet(title, ["", "this run", "paper (10 seeds)"], rows)
 
 
@@ -92,28 +93,13 @@ def grid_sheet(summary: Sequence[dict[str, Any]]) -> Sheet:
     rows = []
     for entry in summary:
         claimed = _claimed(entry)
-        rows.append(
-            [
-                f"{entry['dataset']} · {entry['label']}",
-                str(len(entry["seeds"])),
-                *(spread(entry[key]) for key in METRICS),
-                claim_text(claimed.get("pm")),
-                claim_text(claimed.get("fm")),
-                number(entry["seconds"]["mean"], 1),
-                size(entry["memory_bytes"]),
-                size(entry.get("memory_bytes_without_graph")),
-            ]
-        )
-    columns = [
-        "dataset · method",
-        "seeds",
-        *METRICS.values(),
-        "paper PM",
-        "paper FM",
-        "s",
-        "memory",
-        "without graph",
-    ]
+        scores = [*(entry[key] for key in METRICS), claimed.get("pm"), claimed.get("fm")]
+        kept = (entry["memory_bytes"], entry.get("memory_bytes_without_graph"))
+        cost = [number(entry["seconds"]["mean"], 1), *map(size, kept)]
+        name = f"{entry['dataset']} · {entry['label']}{_set(entry)}"
+        rows.append([name, len(entry["seeds"]), *scores, *cost])
+    costs = ["paper PM", "paper FM", "s", "memory", "without graph"]
+    columns = ["dataset · method", "seeds", *METRICS.values(), *costs]
     where = sorted({entry["evaluated_on"] for entry in summary})
     legend = "memory: kept for the next task beside the network, with the graph at hand or without"
     return Sheet(f"Mean ± std over seeds, {' and '.join(where)} nodes, %; {legend}", columns, rows)
@@ -122,10 +108,7 @@ def grid_sheet(summary: Sequence[dict[str, Any]]) -> Sheet:
 def stream_sheet(summary: Sequence[dict[str, Any]]) -> Sheet:
     """Shows mean ± std over seeds of what is told of time streams alone."""
     rows = [
-        [
-            f"{entry['dataset']} · {entry['label']}",
-            *(spread(entry["stream"][key]) for key in STREAM_METRICS),
-        ]
+        [f"{entry['dataset']} · {entry['label']}", *map(entry["stream"].get, STREAM_METRICS)]
         for entry in summary
         if "stream" in entry
     ]
@@ -137,7 +120,7 @@ def comparison_sheet(comparisons: Sequence[dict[str, Any]]) -> Sheet:
     rows = [
         [
             f"{entry['dataset']} · {entry['reference']} − {entry['other']}",
-            str(len(entry["seeds"])),
+            len(entry["seeds"]),
             number(entry["difference"], sign=True),
             interval(entry),
             entry["verdict"],
@@ -146,6 +129,13 @@ def comparison_sheet(comparisons: Sequence[dict[str, Any]]) -> Sheet:
     ]
     columns = ["PM difference, paired by seed", "seeds", "mean", "95 % interval", "verdict"]
     return Sheet("Is the first method better?", columns, rows)
+
+
+def _set(entry: dict[str, Any]) -> str:
+    """Names what the user set and the label does not: the paper's numbers are of other runs."""
+    words = [f"{key}={value}" for key, value in entry["overrides"].items()]
+    told = ", ".join(word for word in words if word not in entry["label"])
+    return f", with {told}" if told else ""
 
 
 def _claimed(entry: dict[str, Any]) -> dict[str, Claim]:
@@ -201,6 +191,17 @@ def _is_dslr_proper(settings: Mapping[str, Any]) -> bool:
     return all(settings.get(key, value) == value for key, value in usual.items())
 
 
+def cell_text(cell: Any) -> str:
+    """Formats what a table holds: numbers by their kind, a dash for none."""
+    if isinstance(cell, Claim):
+        cell = cell._asdict()
+    if isinstance(cell, Mapping):
+        return spread(cell)
+    if isinstance(cell, int) and not isinstance(cell, bool):
+        return f"{cell:,}"
+    return number(cell) if cell is None or isinstance(cell, float) else str(cell)
+
+
 def number(value: float | None, digits: int = 2, *, sign: bool = False) -> str:
     """Formats a number, a dash for none."""
     return "–" if value is None else f"{value:{'+' if sign else ''}.{digits}f}"
@@ -219,11 +220,6 @@ def interval(part: Mapping[str, Any], digits: int = 2) -> str:
     """Formats ``{"low", "high"}`` with signs."""
     low, high = (number(part[key], digits, sign=True) for key in ("low", "high"))
     return f"[{low}, {high}]"
-
-
-def claim_text(claim: Claim | None) -> str:
-    """Formats what the paper prints, a dash for nothing."""
-    return spread(claim._asdict() if claim is not None else None)
 
 
 def size(num_bytes: int | None) -> str:

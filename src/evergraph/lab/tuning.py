@@ -271,7 +271,8 @@ def run_trials(
     places: Sequence[tuple[Search, int, int]], measure: Measure, nodes: str = "validation"
 ) -> None:
     """Runs trials of searches, each with a seed, and notes their results."""
-    results = measure([search.config(trial, seed, nodes) for search, trial, seed in places])
+    configs = [search.config(trial, seed, nodes) for search, trial, seed in places]
+    results = measure(configs) if configs else []
     for (search, trial, seed), result in zip(places, results, strict=True):
         search.runs[nodes, trial, seed] = result
 

@@ -9,7 +9,7 @@ import pytest
 
 from evergraph.events import TaskDone
 from evergraph.lab import runs
-from evergraph.lab.folder import RunFolder
+from evergraph.lab.folder import read_config
 from evergraph.stream.datasets import SyntheticConfig, generate, write_plain
 from support import Command
 
@@ -47,7 +47,7 @@ def test_run_in_time_shows_steps_and_transfer(dated: Path, command: Command):
 
 def test_run_in_time_continues_after_a_kill(dated: Path, command: Command):
     command("run", *WORDS, "--method", "replay", "--output", "whole")
-    config = RunFolder(dated / "whole").config()
+    config = read_config(dated / "whole")
 
     def stop(event):
         if isinstance(event, TaskDone) and event.task == 1:

@@ -11,7 +11,7 @@ from evergraph.lab.tables import (
     Claim,
     Sheet,
     accuracy_matrix,
-    claim_text,
+    cell_text,
     comparison_sheet,
     grid_sheet,
     number,
@@ -27,6 +27,7 @@ def results(**changes: Any) -> dict[str, Any]:
         "dataset": "cora",
         "method": "dslr",
         "label": "dslr",
+        "overrides": {},
         "seed": 3,
         "settings": {},
         "protocol_hash": protocol_for("cora").hash,
@@ -46,6 +47,7 @@ def entry(**changes: Any) -> dict[str, Any]:
         "dataset": "cora",
         "method": "dslr",
         "label": "dslr",
+        "overrides": {},
         "settings": {},
         "protocol_hash": protocol_for("cora").hash,
         "evaluated_on": "test",
@@ -177,9 +179,12 @@ def test_comparison_sheet_shows_interval_and_verdict():
         (number(-3.14159, 1), "-3.1"),
         (spread({"mean": 1.0, "std": None}), "1.00"),
         (spread({"mean": None, "std": None}), "–"),
-        (claim_text(None), "–"),
-        (claim_text(Claim(77.99, None)), "77.99"),
-        (claim_text(Claim(81.59, 1.65)), "81.59 ± 1.65"),
+        (cell_text(None), "–"),
+        (cell_text(Claim(77.99, None)), "77.99"),
+        (cell_text(Claim(81.59, 1.65)), "81.59 ± 1.65"),
+        (cell_text({"mean": 1.0, "std": None}), "1.00"),
+        (cell_text(12345), "12,345"),
+        (cell_text("–"), "–"),
         (size(999), "999 B"),
         (size(1000), "1.0 KB"),
         (size(2_500_000), "2.5 MB"),
@@ -188,3 +193,9 @@ def test_comparison_sheet_shows_interval_and_verdict():
 )
 def test_formats(text: str, expected: str):
     assert text == expected
+
+
+def test_what_was_set_stands_beside_the_papers_numbers():
+    changed = {"overrides": {"epochs": 50, "r": 0.2}, "label": "dslr:r=0.2"}
+    assert run_scores(results(**changed)).title == "dslr:r=0.2 on cora, seed 3, with epochs=50"
+    assert grid_sheet([entry(**changed)]).rows[0][0] == "cora · dslr:r=0.2, with epochs=50"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +15,7 @@ from evergraph.lab.cli.progress import GridProgress, make_console, show
 from evergraph.lab.cli.runs import SettingOptions
 from evergraph.lab.engines import Resources
 from evergraph.lab.folder import Job, check_output, make_jobs
-from evergraph.lab.grid import grid_configs, merge_runs, run_grid
+from evergraph.lab.grid import check_finished, grid_configs, merge_runs, run_grid
 
 
 def compare(
@@ -26,7 +26,7 @@ def compare(
     ] = None,
     seeds: Annotated[int, typer.Option(help="Seeds 0 to N − 1.")] = 10,
     *,
-    resources: options.ResourceOptions,
+    resources: Resources,
     settings: SettingOptions,
     merge: options.MergeOption = None,
     as_printed: Annotated[
@@ -52,16 +52,6 @@ def run_jobs(jobs: Sequence[Job], resources: Resources) -> dict[str, str]:
     progress = GridProgress(make_console(stderr=True), len(jobs))
     with progress.running():
         return run_grid(jobs, resources, progress.message, progress.done)
-
-
-def check_finished(failed: Mapping[str, str]) -> None:
-    """Ends a command whose jobs did not all finish."""
-    if failed:
-        name = next(iter(failed))
-        raise InputError(
-            f"Expected every job to finish (got {len(failed)} failures, first '{name}'); "
-            "see the lines above and run the same command again."
-        )
 
 
 def check_at_least(least: int, **counts: int | None) -> None:

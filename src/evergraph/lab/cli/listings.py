@@ -33,17 +33,9 @@ def datasets(
         {**asdict(info), "protocol": protocol_for(name).name, "hash": protocol_for(name).hash}
         for name, info in DATASETS.items()
     ]
-    rows = [
-        [
-            entry["name"],
-            *(f"{entry[key]:,}" for key in ("nodes", "edges", "features", "classes")),
-            entry["protocol"],
-            entry["obtained"],
-        ]
-        for entry in entries
-    ]
-    rows.append(["path/to/file.npz", "–", "–", "–", "–", "default", "your own graph"])
     columns = ["dataset", "nodes", "edges", "features", "classes", "protocol", "obtained"]
+    rows = [[entry["name"], *(entry[key] for key in columns[1:])] for entry in entries]
+    rows.append(["path/to/file.npz", None, None, None, None, "default", "your own graph"])
     show(entries, [Sheet("Datasets", columns, rows, prose=("protocol", "obtained"))], as_json)
 
 

@@ -38,15 +38,15 @@ def make_console(*, stderr: bool = False) -> Console:
     return console if console.is_terminal else Console(stderr=stderr, width=PIPE_WIDTH)
 
 
-def show(content: Any, sheets: Iterable[Sheet], as_json: bool, line: str = "") -> None:
-    """Prints the answer of a command: as JSON, or as tables with a line below."""
+def show(content: Any, sheets: Iterable[Sheet], as_json: bool, *lines: str) -> None:
+    """Prints the answer of a command: as JSON, or as tables with lines below."""
     if as_json:
         print(json.dumps(content, indent=2))
         return
     console = make_console()
     for sheet in sheets:
         console.print(sheet.rich())
-    if line:
+    for line in filter(None, lines):
         console.print(line, markup=False)
 
 

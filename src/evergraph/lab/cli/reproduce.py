@@ -12,11 +12,11 @@ import typer
 from evergraph.config import check_shared, parse_settings
 from evergraph.errors import InputError
 from evergraph.lab.cli import options
-from evergraph.lab.cli.grids import check_at_least, check_finished, run_jobs
+from evergraph.lab.cli.grids import check_at_least, run_jobs
 from evergraph.lab.cli.progress import make_console
 from evergraph.lab.engines import Resources
 from evergraph.lab.folder import check_output, make_jobs
-from evergraph.lab.grid import RunCache, merge_runs
+from evergraph.lab.grid import RunCache, check_finished, merge_runs
 from evergraph.lab.paper.experiments import EXPERIMENTS, find_experiments
 from evergraph.lab.paper.outcome import Outcome
 from evergraph.lab.paper.reproduce import (
@@ -67,7 +67,7 @@ def reproduce(
     ] = None,
     first_seed: Annotated[int, typer.Option(help="Where the seeds begin.")] = 0,
     *,
-    resources: options.ResourceOptions,
+    resources: Resources,
     merge: options.MergeOption = None,
     sets: options.SetOption = None,
     as_printed: Annotated[

@@ -26,10 +26,9 @@ from evergraph.errors import InputError
 from evergraph.files import read_regular, write_atomic
 from evergraph.lab.cli import options
 from evergraph.lab.cli.progress import RunProgress, make_console, show, warn_unused
-from evergraph.lab.folder import RunFolder, dataset_slug, slug
-from evergraph.lab.runs import execute
+from evergraph.lab.engines import Place, run_job
+from evergraph.lab.folder import Job, dataset_slug, read_config, slug
 from evergraph.lab.tables import Sheet, accuracy_matrix, as_markdown, run_scores
-from evergraph.lab.trackers import check_tracker, tracked
 
 
 @dataclass(frozen=True)
@@ -93,9 +92,7 @@ def run(
     *,
     settings: SettingOptions,
     output: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
-    device: options.DeviceOption = "auto",
-    data_root: options.DataRootOption = None,
-    track: options.TrackOption = None,
+    place: Place,
     as_printed: Annotated[
         bool, typer.Option("--as-printed", help="Settings as the paper prints them.")
     ] = False,
@@ -105,15 +102,12 @@ def run(
     as_json: options.JsonOption = False,
 ) -> None:
     """Run one method on one dataset with one seed."""
-    if track is not None:
-        check_tracker(track)
     presets: Presets = "printed" if as_printed else "tuned"
     described, origins = describe(dataset, method, seed, settings, presets)
     if explain:
         show_settings(described, origins, as_json)
     else:
-        folder = output or default_folder(described)
-        carry_out(described, folder, device, data_root, as_json, track)
+        carry_out(Job(described, output or default_folder(described)), place, as_json)
 
 
 def describe(
@@ -141,8 +135,8 @@ def resume(
     discard: Annotated[
         bool, typer.Option("--discard", help="Forget a state's unfinished change instead.")
     ] = False,
-    device: options.DeviceOption = "auto",
-    data_root: options.DataRootOption = None,
+    *,
+    place: Place,
     as_json: options.JsonOption = False,
 ) -> None:
     """Continue a run after its last finished task, or finish an interrupted learn."""
@@ -150,25 +144,18 @@ def resume(
     from evergraph.lab.cli.states import resume_state  # noqa: PLC0415
 
     if Store(folder).exists:
-        resume_state(folder, device, as_json, discard)
+        resume_state(folder, place.device, as_json, discard)
         return
-    carry_out(RunFolder(folder).config(), folder, device, data_root, as_json)
+    carry_out(Job(read_config(folder), folder), place, as_json)
 
 
-def carry_out(
-    config: RunConfig,
-    folder: Path,
-    device: str,
-    data_root: Path | None,
-    as_json: bool,
-    track: str | None = None,
-) -> None:
-    """Executes a configuration and prints what came of it."""
+def carry_out(job: Job, place: Place, as_json: bool) -> None:
+    """Runs a job in this process and prints what came of it."""
+    config, folder = job.config, job.path
     warn_unused(config.method, config.make_method().config, config.overrides)
     progress = RunProgress(make_console(stderr=True))
     with progress.running():
-        follow = progress if track is None else tracked(track, config, folder, progress)
-        results = execute(config, folder, device=device, data_root=data_root, on_event=follow)
+        results = run_job(job, place, progress)
     scores, matrix = run_scores(results), accuracy_matrix(results)
     write_atomic(folder / "report.md", as_markdown([scores, matrix]).encode())
     line = f"{results['seconds']['total']:.1f} s · {folder}/results.json · {folder}/report.md"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +19,8 @@ from evergraph.estimator.state import State
 from evergraph.estimator.tables import Table, read_table
 from evergraph.estimator.transaction import learn_into, load_state, resume
 from evergraph.lab.cli import options
-from evergraph.lab.cli.progress import RunProgress, make_console, warn_unused
+from evergraph.lab.cli.progress import RunProgress, make_console, show, warn_unused
+from evergraph.lab.engines import Device
 from evergraph.lab.tables import Sheet
 from evergraph.nn.device import pick_device
 
@@ -50,7 +50,7 @@ def learn(
         float | None, typer.Option(help="Share of new labels that only judges.")
     ] = None,
     sets: options.SetOption = None,
-    device: options.DeviceOption = "auto",
+    device: Device = "auto",
     as_json: options.JsonOption = False,
 ) -> None:
     """Take new nodes, edges and labels into a state, and learn from them."""
@@ -88,7 +88,7 @@ def learn(
         )
     name, learned = following.config.parameters.method, following.learner.method.config
     warn_unused(name, learned, {*given, *settings})
-    show(following, state, as_json)
+    show_change(following, state, as_json)
 
 
 def computed(state: Path, ids: Path | None, version: int | None, device: str) -> dict[str, Any]:
@@ -113,27 +113,21 @@ def computed(state: Path, ids: Path | None, version: int | None, device: str) ->
 def inspect(
     state: StateArgument,
     version: VersionOption = None,
-    device: options.DeviceOption = "auto",
+    device: Device = "auto",
     as_json: options.JsonOption = False,
 ) -> None:
     """Show classes, buffer, memory, held-out accuracy over time and warnings."""
     present, number = load_state(state, version)
     about = {"version": number, **diagnose(present, pick_device(device))}
     history = [entry.model_dump() for entry in present.history]
-    if as_json:
-        print(json.dumps({**about, "history": history}, indent=2))
-        return
-    console = make_console()
-    for sheet in (_class_sheet(about), _history_sheet(history)):
-        console.print(sheet.rich())
     buffer = about["buffer"]
-    console.print(
+    line = (
         f"{about['method']} · version {number} · {about['nodes']:,} nodes, {about['edges']:,} "
-        f"edges · buffer {buffer['nodes']}/{buffer['size']}, {about['memory_bytes']:,} bytes",
-        markup=False,
+        f"edges · buffer {buffer['nodes']}/{buffer['size']}, {about['memory_bytes']:,} bytes"
     )
-    for warning in about["warnings"]:
-        console.print(f"warning: {warning}", markup=False)
+    warnings = [f"warning: {warning}" for warning in about["warnings"]]
+    sheets = _class_sheet(about), _history_sheet(history)
+    show({**about, "history": history}, sheets, as_json, line, *warnings)
 
 
 def convert(
@@ -153,26 +147,24 @@ def resume_state(path: Path, device: str, as_json: bool, discard: bool) -> None:
     with progress.running():
         state, told = resume(path, device=pick_device(device), discard=discard, on_event=progress)
     console.print(told, markup=False)
-    show(state, path, as_json)
+    show_change(state, path, as_json)
 
 
-def show(state: State, path: Path, as_json: bool) -> None:
+def show_change(state: State, path: Path, as_json: bool) -> None:
     """Prints what the last change did."""
-    entry = state.history[-1].model_dump() if state.history else {}
-    if as_json:
-        print(json.dumps(entry, indent=2))
+    if not state.history:
+        show({}, [], as_json)
         return
-    if not entry:
-        return
+    entry = state.history[-1].model_dump()
     judged = entry["accuracy"]
     accuracy = "no held-out nodes" if judged is None else f"{judged:.2f} % on held-out nodes"
     new = one_line(", ".join(entry["new_classes"]))
-    make_console().print(
+    line = (
         f"{path}: {entry['num_nodes']:,} nodes, {entry['num_edges']:,} edges, "
         f"{len(state.classes)} classes{f' (new: {new})' if new else ''}; learned "
-        f"{entry['trained_on']:,} labels; {accuracy}",
-        markup=False,
+        f"{entry['trained_on']:,} labels; {accuracy}"
     )
+    show(entry, [], as_json, line)
 
 
 def read_change(tables: dict[str, Table], state: State) -> Change:
@@ -230,35 +222,22 @@ def _feature_names(table: Table, columns: tuple[str, ...] | None) -> tuple[str, 
 
 
 def _class_sheet(about: dict[str, Any]) -> Sheet:
+    keys = ("buffer", "held_out", "accuracy", "best_accuracy")
     rows = [
-        [
-            one_line(str(entry["name"])),
-            str(entry["buffer"]),
-            str(entry["held_out"]),
-            _percent(entry["accuracy"]),
-            _percent(entry["best_accuracy"]),
-        ]
-        for entry in about["classes"]
+        [one_line(str(entry["name"])), *(entry[key] for key in keys)] for entry in about["classes"]
     ]
     return Sheet("Classes", ["class", "in buffer", "held out", "accuracy", "best ever"], rows)
 
 
 def _history_sheet(history: list[dict[str, Any]]) -> Sheet:
+    keys = ("step", "kind", "num_nodes", "num_edges", "trained_on")
     rows = [
         [
-            str(entry["step"]),
-            entry["kind"],
-            f"{entry['num_nodes']:,}",
-            f"{entry['num_edges']:,}",
-            f"{entry['trained_on']:,}",
-            one_line(", ".join(entry["new_classes"])) or "–",
-            _percent(entry["accuracy"]),
+            *(entry[key] for key in keys),
+            one_line(", ".join(entry["new_classes"])) or None,
+            entry["accuracy"],
         ]
         for entry in history
     ]
     columns = ["step", "kind", "nodes", "edges", "labels learned", "new classes", "held-out"]
     return Sheet("History", columns, rows, prose=("kind", "new classes"))
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}"

@@ -14,13 +14,13 @@ from evergraph.config import RunConfig, Variant, check_shared, parse_settings
 from evergraph.errors import InputError
 from evergraph.files import read_json, write_json
 from evergraph.lab.cli import options
-from evergraph.lab.cli.grids import check_at_least, check_finished
+from evergraph.lab.cli.grids import check_at_least
 from evergraph.lab.cli.progress import GridProgress, make_console, show
 from evergraph.lab.engines import Resources
 from evergraph.lab.folder import Job, check_output, make_jobs
-from evergraph.lab.grid import parse_methods, run_grid
+from evergraph.lab.grid import check_finished, parse_methods, run_grid
 from evergraph.lab.nested import nested_outcome, nested_sheet, run_nested
-from evergraph.lab.tables import METRICS, Sheet, number
+from evergraph.lab.tables import METRICS, Sheet
 from evergraph.lab.trials import Log, TrialRow, best_row, by_search
 from evergraph.lab.tuning import Search, run_searches
 
@@ -50,7 +50,7 @@ def tune(
         bool, typer.Option("--recipe", help="Search lr, dropout, head and smoothing too.")
     ] = False,
     *,
-    resources: options.ResourceOptions,
+    resources: Resources,
     sets: options.SetOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -83,13 +83,7 @@ def tune(
         effort = {"trials": trials, "seeds": seeds or 10}
         runner = Runner(output, resources, sum(s.num_runs(**effort) for s in searches))
         with runner.progress.running():
-            run_nested(
-                searches,
-                **effort,
-                measure=runner.measure,
-                judge=runner.judge,
-                after_round=write,
-            )
+            run_nested(searches, **effort, measure=runner, after_round=write)
         outcomes = [nested_outcome(search, effort["seeds"]) for search in searches]
         write_json(output / "choices.json", outcomes)
         show(outcomes, [nested_sheet(outcomes)], as_json, f"{log.seeds} · {output}/choices.json")
@@ -98,7 +92,7 @@ def tune(
         effort["finalists"] = 3 if finalists is None else finalists
         runner = Runner(output, resources, sum(s.num_runs(**effort) for s in searches))
         with runner.progress.running():
-            run_searches(searches, **effort, measure=runner.measure, after_round=write)
+            run_searches(searches, **effort, measure=runner, after_round=write)
         rows = [row for search in searches for row in search.rows()]
         line = f"{log.trials} · {output / 'best.yaml'}"
         show([asdict(row) for row in rows], [tuning_sheet(rows)], as_json, line)
@@ -117,16 +111,16 @@ class Runner:
         self.failed: dict[str, str] = {}
         self.seconds: dict[tuple[str, str], float] = {}  # by dataset and method
 
-    def measure(self, configs: Sequence[RunConfig]) -> list[dict[str, Any] | None]:
-        """Runs trials; returns results in the order of the configurations, None for failures."""
-        return self._run(make_jobs(configs, self.output, trial=True))
+    def __call__(self, configs: Sequence[RunConfig]) -> list[dict[str, Any] | None]:
+        """Returns results in the order of the configurations, None for failures.
 
-    def judge(self, configs: Sequence[RunConfig]) -> list[dict[str, Any] | None]:
-        """Runs what was chosen on test nodes, in a folder that is a grid of its own."""
-        self.progress.expect(len(configs))
-        return self._run(make_jobs(configs, self.output / "test"))
-
-    def _run(self, jobs: Sequence[Job]) -> list[dict[str, Any] | None]:
+        Runs on test nodes are no trials; their folder is a grid of its own.
+        """
+        if configs[0].protocol.evaluate == "validation":
+            jobs = make_jobs(configs, self.output, trial=True)
+        else:
+            jobs = make_jobs(configs, self.output / "test")
+            self.progress.expect(len(jobs))
         slowest_first = sorted(jobs, key=lambda job: -self.seconds.get(_kind(job), math.inf))
         failed = run_grid(slowest_first, self.resources, self.progress.message, self.progress.done)
         self.failed |= failed
@@ -147,9 +141,9 @@ def tuning_sheet(rows: Sequence[TrialRow]) -> Sheet:
     """Shows the best trial of every search beside the one it started from."""
     shown = []
     for (dataset, method), group in by_search(rows).items():
-        best, start = best_row(group), number(group[0].pm)
-        scores = [number(None if best is None else getattr(best, key)) for key in METRICS]
+        best = best_row(group)
+        scores = [None if best is None else getattr(best, key) for key in METRICS]
         settings = "" if best is None else best.settings
-        shown.append([f"{dataset} · {method}", str(len(group)), start, *scores, settings])
+        shown.append([f"{dataset} · {method}", len(group), group[0].pm, *scores, settings])
     columns = ["dataset · method", "trials", "start PM", *METRICS.values(), "settings"]
     return Sheet("Best settings, validation nodes, %", columns, shown, prose=("settings",))

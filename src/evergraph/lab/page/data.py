@@ -10,7 +10,7 @@ import torch
 
 from evergraph import __version__
 from evergraph.lab.diagnostics import numbers
-from evergraph.lab.folder import RunFolder
+from evergraph.lab.folder import read_config
 from evergraph.lab.paper.contrasts import NOT_LEARNT
 from evergraph.lab.paper.experiment import Row
 from evergraph.lab.paper.metrics import METRICS
@@ -55,7 +55,7 @@ def page_data(collection: Collection) -> dict[str, Any]:
 
 def _dataset(name: str, groups: Sequence[Group]) -> dict[str, Any]:
     results = groups[0].runs[0].results
-    shared = overlap(RunFolder(groups[0].runs[0].folder).config().protocol)
+    shared = overlap(read_config(groups[0].runs[0].folder).protocol)
     return {
         "name": name,
         "overlap": shared,
