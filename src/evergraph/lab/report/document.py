@@ -237,9 +237,8 @@ def pictured(kinds: Kinds) -> bool:
 
 def outcome_markdown(kinds: Kinds, *, short: bool = False) -> str:
     """Writes all tables and notes of an experiment; ``short`` leaves a long one to its picture."""
-    outcome = next(iter(kinds.values()))
-    name = outcome["experiment"]
-    sheets = outcome_sheets(kinds)
+    name = next(iter(kinds.values()))["experiment"]
+    sheets = outcome_sheets(kinds, short=short)
     if short and name not in PICTURED and pictured(kinds):
         sheets = sheets[1:]
     notes = [*EXPERIMENTS[name].notes, *_notes(kinds.values())]
