@@ -12,7 +12,12 @@ import pytest
 from evergraph.lab.paper.experiments import EXPERIMENTS, HEADLINES
 from evergraph.lab.paper.verdicts import HOLDS, OPPOSITE, TESTED
 from evergraph.lab.report.document import document, overview, read_explanations, read_results
-from evergraph.lab.report.headlines import Everything, headline_statements, headlines_sheet
+from evergraph.lab.report.headlines import (
+    Everything,
+    headline_counts,
+    headline_statements,
+    headlines_sheet,
+)
 from evergraph.lab.report.sheets import numbers_sheet, statements_sheet
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -100,6 +105,15 @@ def test_headlines_add_up_to_what_their_statements_say(everything: Everything):
             if tested:
                 assert f"({counts[HOLDS]} of {tested} hold" in told, headline.claim
             assert told.startswith("**yes**") == (0 < tested == counts[HOLDS])
+
+
+def test_the_first_sentence_counts_every_claim(everything: Everything):
+    sheet = headlines_sheet(everything, {})
+    for column, told in zip((2, 1), headline_counts(sheet).split(". As printed"), strict=True):
+        counted = re.findall(r"(\d+) (yes|no|in part|not shown|not tested|not run)", told)
+        assert sum(int(count) for count, _ in counted) == len(HEADLINES)
+        holds = sum(row[column].startswith("**yes**") for row in sheet.rows)
+        assert dict(map(reversed, counted)).get("yes", "0") == str(holds)
 
 
 def test_document_is_written_from_the_results(everything: Everything):

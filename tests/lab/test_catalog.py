@@ -268,8 +268,12 @@ def test_reproduce_says_when_there_is_no_plane_to_draw(
     for checkpoint in (tmp_path / "out/runs").rglob("checkpoint"):
         shutil.rmtree(checkpoint)
     assert command(*words(reproduced, "embedding"), *where).code == 0
-    assert "![" not in page.read_text()
-    assert "No picture: no finished run has its checkpoint" in page.read_text()
+    assert "![" in page.read_text()  # the one from before
+    where[-1] = tmp_path / "new/page.md"
+    assert command(*words(reproduced, "embedding"), *where).code == 0
+    text = (tmp_path / "new/reproduction/embedding.md").read_text()
+    assert "![" not in text
+    assert "No picture: no finished run has its checkpoint" in text
 
 
 def test_reproduce_all_gives_an_overview_and_a_document(

@@ -160,7 +160,10 @@ def test_sheets_show_spread_difference_and_word():
     found = {"ours": outcome(pm={0: 84.0, 1: 85.0})}
     line = numbers_sheet(found).rows[1]
     assert line[:3] == ["cora · PM ↑", "dslr", "81.59 ± 1.65"]
-    assert line[3] == "84.50 ± 0.71 · +2.91 higher (better)"
+    assert line[3] == "84.50 ± 0.71 · higher (better) +2.91"
+    short = numbers_sheet(found, short=True)
+    assert short.rows[1][3].replace("\u00a0", " ") == "84.50 ± 0.71 · ▲ +2.91"
+    assert "▲ higher" in short.title
     (line,) = statements_sheet(found).rows
     assert line[:2] == ["DSLR is above RCLG", "cora"]
     assert line[2].startswith("+14.00 [+14.00, +14.00] holds (p ")
@@ -169,7 +172,7 @@ def test_sheets_show_spread_difference_and_word():
 def test_sheets_set_the_printed_settings_beside_ours():
     kinds = {"ours": outcome(pm={0: 84.0, 1: 85.0}), "as_printed": outcome(pm={0: 69.0, 1: 72.0})}
     assert numbers_sheet(kinds).columns[2:] == ["paper", "our settings", "as printed"]
-    assert numbers_sheet(kinds).rows[1][4].startswith("70.50 ± 2.12 · -11.09 ")
+    assert numbers_sheet(kinds).rows[1][4].startswith("70.50 ± 2.12 · inconclusive -11.09")
     sheet = statements_sheet(kinds)
     assert sheet.columns[-2:] == ["our settings", "as printed"]
     assert "not shown" in sheet.rows[0][-1]

@@ -22,6 +22,7 @@ from evergraph.lab.report.figures import write_figure
 from evergraph.lab.report.headlines import (
     PAGES,
     Everything,
+    headline_counts,
     headline_figure,
     headlines_sheet,
 )
@@ -161,11 +162,13 @@ def document(everything: Everything, explanations: Mapping[str, Any]) -> dict[st
     quick = any(outcome["quick"] for kinds in everything.values() for outcome in kinds.values())
     prose = resources.files("evergraph.lab.report").joinpath("document.md").read_text("utf-8")
     head, rules = prose.strip().split("\n\n---\n\n")
+    answers = headlines_sheet(everything, explanations.get("headlines", {}))
     picture = f"![Margins of the headline claims]({RESULTS}/headlines.png)"
     parts = [
         head,
         *([f"**{QUICK}**"] if quick else []),
-        headlines_sheet(everything, explanations.get("headlines", {})).markdown(),
+        headline_counts(answers),
+        answers.markdown(),
         *([picture] if headline_figure(everything)["entries"] else []),
         overview(everything, linked=True).markdown(),
         rules,
@@ -237,9 +240,8 @@ def pictured(kinds: Kinds) -> bool:
 
 def outcome_markdown(kinds: Kinds, *, short: bool = False) -> str:
     """Writes all tables and notes of an experiment; ``short`` leaves a long one to its picture."""
-    outcome = next(iter(kinds.values()))
-    name = outcome["experiment"]
-    sheets = outcome_sheets(kinds)
+    name = next(iter(kinds.values()))["experiment"]
+    sheets = outcome_sheets(kinds, short=short)
     if short and name not in PICTURED and pictured(kinds):
         sheets = sheets[1:]
     notes = [*EXPERIMENTS[name].notes, *_notes(kinds.values())]

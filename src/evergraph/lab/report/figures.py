@@ -2,8 +2,8 @@
 
 The input is an experiment's outcome, or runs in the same form (:mod:`.run_figures`): ``figure``
 says what to draw, as :class:`~evergraph.lab.paper.experiment.Figure` does, ``metrics`` names keys
-and titles, ``rows`` hold a mean with its spread each, and what the paper prints. The file is long
-because every kind of figure is in it.
+and titles, ``entries`` hold a mean with its spread each, and what the paper prints. The file is
+long because every kind of figure is in it.
 """
 
 from __future__ import annotations
@@ -135,8 +135,10 @@ def _panels(spec: Spec, rows: Sequence[Entry]) -> list[tuple[str, Sequence[str],
 def _figure(across: int, down: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
     """Makes panels of some inches each, without any window."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
+    from matplotlib.layout_engine import ConstrainedLayoutEngine  # noqa: PLC0415 - an extra
 
-    figure = Figure(figsize=(width * across, height * down), layout="constrained")
+    layout = ConstrainedLayoutEngine(h_pad=0.1)
+    figure = Figure(figsize=(width * across, height * down), layout=layout)
     return figure, list(figure.subplots(down, across, squeeze=False).flat)
 
 

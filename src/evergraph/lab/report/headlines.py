@@ -7,7 +7,7 @@ from typing import Any
 
 from evergraph.lab.paper.experiment import Headline
 from evergraph.lab.paper.experiments import HEADLINES
-from evergraph.lab.paper.verdicts import headline_verdict
+from evergraph.lab.paper.verdicts import count_words, headline_verdict
 from evergraph.lab.report.sheets import Kinds
 from evergraph.lab.tables import Sheet, number
 
@@ -58,6 +58,17 @@ def headlines_sheet(everything: Everything, why: Mapping[str, str]) -> Sheet:
         rows.append([claim, *verdicts, amount, why.get(headline.claim, "–").strip()])
     columns = ["claim", "holds as printed?", "holds with our settings?", "by how much", "why"]
     return Sheet("Does it hold?", columns, rows, prose=tuple(columns))
+
+
+def headline_counts(sheet: Sheet) -> str:
+    """Counts the verdicts of the table in one sentence."""
+    printed, ours = (
+        count_words(
+            row[column].split("**")[1] if "**" in row[column] else "not run" for row in sheet.rows
+        )
+        for column in (1, 2)
+    )
+    return f"Of {len(sheet.rows)} claims, with our settings: {ours}. As printed: {printed}."
 
 
 def _signed(entry: Mapping[str, Any] | None, digits: int) -> str:

@@ -18,16 +18,19 @@ from evergraph.lab.tables import Sheet, interval, number, spread
 Kinds = Mapping[str, Outcome]
 #: What was measured with which settings and seeds; ``again`` has seeds that no verdict had seen.
 KINDS = {"ours": "our settings", "as_printed": "as printed", "again": "other seeds"}
+#: Verdicts on numbers in a narrow table, and what they stand for.
+MARKS = {"higher": "▲", "lower": "▼", "reproduced": "=", "inconclusive": "?"}
+LEGEND = ", ".join(f"{mark} {word}" for word, mark in MARKS.items())
 CSV_HEAD = (
     *("dataset", "row", "method", "metric", "seeds", "mean", "std"),
     *("table", "claimed", "claimed_std", "difference", "low", "high", "verdict"),
 )
 
 
-def outcome_sheets(kinds: Kinds) -> list[Sheet]:
+def outcome_sheets(kinds: Kinds, *, short: bool = False) -> list[Sheet]:
     """Lists the tables of an experiment that have a row."""
     beyond = statements_sheet(kinds, in_paper=False)
-    sheets = [numbers_sheet(kinds), statements_sheet(kinds), beyond]
+    sheets = [numbers_sheet(kinds, short=short), statements_sheet(kinds), beyond]
     return [sheet for sheet in sheets if sheet.rows]
 
 
@@ -40,10 +43,11 @@ def _first(kinds: Kinds) -> Outcome:
     return kinds.get("ours") or next(iter(kinds.values()))
 
 
-def numbers_sheet(kinds: Kinds) -> Sheet:
+def numbers_sheet(kinds: Kinds, *, short: bool = False) -> Sheet:
     """Shows every value, mean ± std over seeds, and how it compares with what the paper prints.
 
-    Values that nothing stands beside share a line per row.
+    Values that nothing stands beside share a line per row. ``short`` leaves out the graphs that
+    the paper prints nothing of, if it prints something of others.
     """
     titles = _titled(kinds, ("ours", "as_printed"))
     metrics = {
@@ -54,19 +58,23 @@ def numbers_sheet(kinds: Kinds) -> Sheet:
         for kind in titles
         for entry in kinds[kind]["entries"]
     }
+    printed = {place[0] for place, entry in found.items() if entry["claims"]}
+    if short and printed:
+        found = {place: entry for place, entry in found.items() if place[0] in printed}
     places = dict.fromkeys(place[:3] for place in found)
     graphs, keys = [*dict.fromkeys(place[0] for place in places)], [*metrics]
     seeds = sorted({len(entry["seeds"]) for entry in found.values()} - {0}) or [0]
     counted = "–".join(str(count) for count in dict.fromkeys((seeds[0], seeds[-1])))
-    title = f"{_first(kinds)['title']} (seeds: {counted})"
-    if len(titles) == 1 and not any(entry["claims"] for entry in found.values()):
+    legend = f"; measured − paper: {LEGEND}" if short and printed else ""
+    title = f"{_first(kinds)['title']} (seeds: {counted}{legend})"
+    if len(titles) == 1 and not printed:
         (kind,) = titles
         lines = dict.fromkeys((dataset, row) for dataset, _, row in places)
         rows = [
             [
                 f"{dataset} · {row}",
                 *(
-                    _number_cell(found.get((dataset, k, row, kind)), metrics[k]["digits"])
+                    _number_cell(found.get((dataset, k, row, kind)), metrics[k]["digits"], short)
                     for k in keys
                 ),
             ]
@@ -80,27 +88,30 @@ def numbers_sheet(kinds: Kinds) -> Sheet:
         dataset, key, row = place
         mine = {kind: found.get((*place, kind)) for kind in titles}
         digits = metrics[key]["digits"]
-        printed = next((entry["claims"] for entry in mine.values() if entry), ())
+        claims = next((entry["claims"] for entry in mine.values() if entry), ())
         claimed = [
-            "out of memory" if claim["mean"] is None else spread(claim, digits) for claim in printed
+            "out of memory" if claim["mean"] is None else spread(claim, digits) for claim in claims
         ]
-        cells = [_number_cell(entry, digits) for entry in mine.values()]
+        cells = [_number_cell(entry, digits, short) for entry in mine.values()]
         shown = f"{dataset} · {metrics[key]['title']}"
-        rows.append([shown, row, " or ".join(claimed) or "–", *cells])
+        numbers = [" or ".join(claimed) or "–", *cells]
+        if short:  # one line each
+            numbers = [cell.replace(" ", "\u00a0") for cell in numbers]
+        rows.append([shown, row, *numbers])
     return Sheet(title, ["graph · metric", "row", "paper", *titles.values()], rows, prose=("row",))
 
 
-def _number_cell(entry: Mapping[str, Any] | None, digits: int) -> str:
+def _number_cell(entry: Mapping[str, Any] | None, digits: int, short: bool) -> str:
     """Formats a value with the difference to each printed number and what is said of it."""
     if entry is None or entry["mean"] is None:
         return "–"
-    judged = [
-        f"{number(claim['difference'], digits, sign=True)} {claim['verdict']}"
-        if claim["difference"] is not None
-        else claim["verdict"]
-        for claim in entry["claims"]
-    ]
-    return " · ".join([spread(entry, digits), *judged])
+    parts = [spread(entry, digits)]
+    for claim in entry["claims"]:
+        word = claim["verdict"]
+        word = MARKS.get(word.partition(" (")[0], word) if short else word
+        difference = number(claim["difference"], digits, sign=True)
+        parts.append(word if claim["difference"] is None else f"{word} {difference}")
+    return " · ".join(parts)
 
 
 def statements_sheet(kinds: Kinds, *, in_paper: bool = True) -> Sheet:
@@ -111,16 +122,21 @@ def statements_sheet(kinds: Kinds, *, in_paper: bool = True) -> Sheet:
         for entry in kinds[kind]["statements"]:
             if entry["in_paper"] == in_paper:
                 key = (entry["text"], entry["dataset"])
-                lines.setdefault(key, ["–"] * len(titles))[place] = statement_cell(entry)
+                cell = statement_cell(entry, brief=kind == "again")
+                lines.setdefault(key, ["–"] * len(titles))[place] = cell
     columns = ["statement", "graph", *titles.values()]
     title = "The paper's statements" if in_paper else "The same beyond the paper"
     rows = [[*key, *line] for key, line in lines.items()]
     return Sheet(title, columns, rows, prose=("statement", "graph"))
 
 
-def statement_cell(entry: Mapping[str, Any]) -> str:
+def statement_cell(entry: Mapping[str, Any], *, brief: bool = False) -> str:
     """Formats a statement's margin with its interval, verdict and p-value, a dash for no run."""
-    word = entry["verdict"]
+    if not entry["seeds"]:
+        return "–"
+    shown, word = number(entry["difference"], sign=True), str(entry["verdict"])
+    if brief or entry["low"] is None:
+        return f"{shown} {word}"
     if entry["p_holm"] is not None:
         alone = ""
         if entry["p"] <= 1 - CONFIDENCE < entry["p_holm"]:
@@ -128,10 +144,7 @@ def statement_cell(entry: Mapping[str, Any]) -> str:
         word += f" (p {alone}{entry['p_holm']:.2g})"
     elif entry["why"]:
         word += f" ({entry['why']})"
-    if not entry["seeds"]:
-        return "–"
-    shown = number(entry["difference"], sign=True)
-    return f"{shown}{'' if entry['low'] is None else ' ' + interval(entry)} {word}"
+    return f"{shown} {interval(entry)} {word}"
 
 
 def verdict_counts(outcome: Outcome | None) -> tuple[str, str, str]:
