@@ -42,6 +42,14 @@ METHODS = (
     "analytic",
     "homophily-probe",
 )
+#: What `analytic` does as 0.1.0 did, where its defaults have changed since.
+FORMER_ANALYTIC = {
+    "combine": "sum",
+    "normalisation": "symmetric",
+    "precision": "double",
+    "class_weight": "balanced",
+    "memory": None,
+}
 SELECTORS = ("random", "mf", "cm", "cd", "im", "importance")
 VARIANTS = (
     "dslr:structure=none",
@@ -81,6 +89,11 @@ def cases() -> dict[str, str]:
     for selector in SELECTORS:
         found[f"replay {selector}"] = f"replay:selector={selector}"
     return found | {text: text for text in VARIANTS}
+
+
+def former(method: str) -> dict[str, Any]:
+    """Returns settings that a method must be given to mean what it meant in 0.1.0."""
+    return FORMER_ANALYTIC if method.partition(":")[0] == "analytic" else {}
 
 
 def changes() -> list[tuple[str, dict[str, Any]]]:

@@ -30,6 +30,7 @@ def test_run_follows_the_recorded_trajectory(name):
     method = golden.cases()[name]
     known = settable_keys(Variant.parse(method).name)
     settings = {key: value for key, value in golden.SETTINGS.items() if key in known}
+    settings |= golden.former(method)
     results = evergraph.run(golden.DATASET, method, settings=settings, on_event=note, device="cpu")
     recorded = TRAJECTORIES[name]
     assert losses == pytest.approx(recorded["losses"], rel=1e-3, abs=1e-6)
@@ -45,7 +46,7 @@ def test_estimator_follows_the_recorded_predictions(method):
     keeps = method in {"replay", "er-gnn", "gem", "dslr", "rclg", "continual-gnn", "analytic"}
     clf = evergraph.ContinualNodeClassifier(
         method,
-        settings=recorded["settings"],
+        settings=recorded["settings"] | golden.former(method),
         seed=3,
         device="cpu",
         buffer_size=20 if keeps else None,
@@ -66,7 +67,8 @@ def test_estimator_follows_the_recorded_predictions(method):
 @pytest.mark.parametrize("case", HASHES)
 def test_resolved_settings_have_the_recorded_hash(case):
     dataset, method, presets = case.split()
-    config = resolve(Variant.parse_dataset(dataset), Variant.parse(method), 0, None, presets)
+    shared = golden.former(method)
+    config = resolve(Variant.parse_dataset(dataset), Variant.parse(method), 0, shared, presets)
     assert config.hash == HASHES[case]
 
 

@@ -15,13 +15,13 @@ from torch.nn.functional import cross_entropy
 
 from evergraph.closed_form.moments import Moments
 from evergraph.closed_form.propagation import evenly_spaced
-from evergraph.closed_form.ridge import Ridge, RidgeSystem, balanced_weights
+from evergraph.closed_form.ridge import Ridge
 from evergraph.stream.tasks import LabelledNodes
 
 #: What scores are divided by before the softmax: 30 steps from 0.005 to 3.
 TEMPERATURES = tuple(0.005 * 600 ** (step / 29) for step in range(30))
 #: Most nodes seen before that a loss is computed on, evenly spaced.
-OLD_NODES = 20_000
+OLD_NODES = 2_000
 
 
 class LossTotals(dict[float, float]):
@@ -52,7 +52,9 @@ def least_loss(loss: Callable[[float], float]) -> tuple[float, float]:
     return min((loss(temperature), temperature) for temperature in TEMPERATURES)
 
 
-def leave_one_out_losses(x: Tensor, labels: Tensor, strengths: Sequence[float]) -> Tensor:
+def leave_one_out_losses(
+    x: Tensor, labels: Tensor, strengths: Sequence[float], balanced: bool
+) -> Tensor:
     """Computes the cross-entropy of every row as predicted without it, ``[m]``.
 
     The strength is that of least squared error, the temperature that of least loss. Squared errors
@@ -61,11 +63,11 @@ def leave_one_out_losses(x: Tensor, labels: Tensor, strengths: Sequence[float]) 
     """
     moments = Moments()
     moments.update(x, labels)
-    system = RidgeSystem(moments)
-    train = system.training_rows(x, labels)
-    errors = system.leave_one_out_errors(train, strengths)
-    ridge = Ridge(system, min(errors, key=lambda strength: errors[strength]))
-    scores, weights = ridge.leave_one_out_scores(train), balanced_weights(labels)
+    ridge = Ridge(moments, balanced)
+    train = ridge.training_rows(x.double(), labels)
+    errors = ridge.leave_one_out_errors(train, strengths)
+    scores = ridge.leave_one_out_scores(train, min(errors, key=lambda strength: errors[strength]))
+    weights = ridge.judging_weights(train.column)
 
     def at(temperature: float) -> Tensor:
         return cross_entropy(scores / temperature, train.column, reduction="none")
@@ -79,43 +81,37 @@ class ValidationLoss:
     Training nodes count by the cross-entropy of their labels. They are of the present classes
     alone, and a setting may favour these at the expense of all others. So nodes that were there
     before a class was first seen count as well: not by their label, which is not kept, but by the
-    probability that they are of *some* older class. They weigh as many classes as those are.
+    probability that they are of *some* older class. They weigh what those classes weigh.
 
     Args:
-        system: Tells which column of scores belongs to which class.
+        ridge: Tells which column of scores belongs to which class, and what classes weigh.
         train: Training nodes with their labels.
         num_seen: Nodes that were there before this task.
         old_classes: Classes known before this task.
     """
 
     def __init__(
-        self, system: RidgeSystem, train: LabelledNodes, num_seen: int, old_classes: Collection[int]
+        self, ridge: Ridge, train: LabelledNodes, num_seen: int, old_classes: Collection[int]
     ) -> None:
-        self.system, self.train = system, train
-        self.num_seen, self.old_classes = num_seen, old_classes
-        self.column = system.columns_of(train.labels)
-        self.weights = balanced_weights(train.labels)
-        self.present = int(torch.unique(train.labels).numel())
+        self.nodes, self.column = train.nodes, ridge.moments.columns_of(train.labels)
+        self.weights = ridge.judging_weights(self.column)
         seen = evenly_spaced(num_seen, OLD_NODES, train.nodes.device)
         self.old_nodes = seen[~torch.isin(seen, train.nodes)]
-        is_old = [label in old_classes for label in system.labels]
+        is_old = [label in old_classes for label in ridge.moments.labels]
         self.old = torch.tensor(is_old, device=train.nodes.device)
         self.new_classes = not all(is_old)
+        self.present = float(ridge.share[torch.unique(self.column)].sum())
         # What the nodes seen before weigh; without a new class nothing can be taken from the old.
-        self.past = sum(is_old) if self.new_classes and self.old_nodes.numel() else 0
+        told = self.new_classes and self.old_nodes.numel() > 0
+        self.past = float(ridge.share[self.old].sum()) if told else 0.0
 
-    def take(self, rows: Tensor) -> ValidationLoss:
-        """Returns the loss on some of the training nodes."""
-        return ValidationLoss(self.system, self.train.take(rows), self.num_seen, self.old_classes)
-
-    def of(self, scores: Tensor, everyone: Tensor) -> float:
+    def of(self, scores: Tensor, earlier: Tensor) -> float:
         """Returns the mean loss over classes, at the temperature of least loss.
 
         Args:
             scores: Scores of the training nodes, each left out, ``[m, k]``.
-            everyone: Scores of all nodes, ``[n, k]``.
+            earlier: Scores of ``old_nodes``, ``[o, k]``.
         """
-        earlier = everyone[self.old_nodes]
 
         def loss(temperature: float) -> float:
             current = self.at(scores, temperature)
@@ -129,7 +125,7 @@ class ValidationLoss:
         return least_loss(loss)[0]
 
     def at(self, scores: Tensor, temperature: float) -> float:
-        """Averages the cross-entropy of the training nodes' labels, classes alike."""
+        """Averages the cross-entropy of the training nodes' labels."""
         losses = cross_entropy(scores / temperature, self.column, reduction="none")
         return float((self.weights * losses).sum())
 

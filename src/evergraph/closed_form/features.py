@@ -8,7 +8,7 @@ Row ``i`` is the mean or the concatenation, over the chosen hops ``k``, of row `
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -26,7 +26,9 @@ from evergraph.stream.graph import Features, row_lengths, take_columns
 from evergraph.validation import Config
 
 #: Most numbers of a block of columns, over all nodes.
-BLOCK = 1 << 25
+BLOCK = 1 << 26
+#: Most numbers of rows that are held, over all nodes; more are computed again when needed.
+HELD = 1 << 28
 
 
 class FeatureConfig(Config):
@@ -74,6 +76,16 @@ class FeatureConfig(Config):
     def powers(self) -> list[int]:
         """The hops as numbers, ascending."""
         return [int(part) for part in self.hops.split("+")]
+
+    @property
+    def name(self) -> str:
+        """The hops, joined by ``+`` where they are added up and by ``|`` side by side."""
+        return self.hops if self.combine == "sum" else self.hops.replace("+", "|")
+
+    @property
+    def blocks(self) -> int:
+        """Counts the blocks of columns that stand side by side."""
+        return 1 if self.combine == "sum" else len(self.powers)
 
     def check_memory(self, num_features: int, num_rows: int) -> None:
         """Refuses a projection if its directions and the moments of its rows cannot fit."""
@@ -138,15 +150,13 @@ class Rows(ABC):
         """Yields columns of all nodes, ``[n, b]``, with their place; each once."""
 
     def rows(self, nodes: Tensor) -> Tensor:
-        """Returns the rows of some nodes, ``[m, width]`` in double precision."""
-        out = torch.zeros(nodes.numel(), self.width, dtype=torch.float64, device=nodes.device)
-        for place, block in self.blocks():
-            out[:, place] = block[nodes].double()
-        return out
+        """Returns the rows of some nodes, ``[m, width]``."""
+        parts = {place.start: block[nodes] for place, block in self.blocks()}
+        return torch.cat([parts[start] for start in sorted(parts)], dim=1)
 
     def times(self, weights: Tensor) -> Tensor:
         """Multiplies the rows of all nodes by ``weights`` ``[width, k]``."""
-        products = (block.double() @ weights[place] for place, block in self.blocks())
+        products = (block @ weights[place].to(block.dtype) for place, block in self.blocks())
         out = next(products)
         for product in products:
             out += product
@@ -165,8 +175,8 @@ class EmbeddingRows(Rows):
     """A network's embeddings ``[n, d]`` as rows of length one; rows of zeros stay."""
 
     def __init__(self, h: Tensor) -> None:
-        lengths = h.double().norm(dim=1, keepdim=True)
-        self.unit = h.double() / torch.where(lengths > 0, lengths, 1)
+        lengths = h.norm(dim=1, keepdim=True)
+        self.unit = h / torch.where(lengths > 0, lengths, 1)
         self.width = h.shape[1]
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
@@ -175,36 +185,41 @@ class EmbeddingRows(Rows):
 
 
 class PropagatedFeatures(Rows):
-    """Features propagated over a graph, computed when they are needed."""
+    """Features propagated over a graph, computed when they are needed.
+
+    Args:
+        features: Of all nodes.
+        graph: The graph.
+        config: Which rows.
+        seed: Source of random directions.
+        basis: Directions that the features are projected on, ``[d, b]``; None for random ones or
+            none, as ``config`` says.
+    """
 
     def __init__(
-        self, features: Features, graph: Adjacency, config: FeatureConfig, seed: int
+        self,
+        features: Features,
+        graph: Adjacency,
+        config: FeatureConfig,
+        seed: int,
+        basis: Tensor | None = None,
     ) -> None:
         self.features, self.graph, self.config, self.seed = features, graph, config, seed
-        self.columns = config.projection or features.shape[1]  # of one hop
-        self.width = self.columns * (1 if config.combine == "sum" else len(config.powers))
+        self.basis = basis
+        if basis is not None:
+            self.columns = basis.shape[1]  # of one hop
+        else:
+            self.columns = config.projection or features.shape[1]
+        self.width = self.columns * config.blocks
         self._step = max(1, BLOCK // max(graph.num_nodes, 1))  # columns of a block
-
-    def rows_by_hops(self, nodes: Tensor, choices: Sequence[str]) -> Iterator[Tensor]:
-        """Yields the rows of some nodes as each choice of hops makes them; propagates once."""
-        powers = sorted({int(part) for choice in choices for part in choice.split("+")})
-        hops = "+".join(map(str, powers))
-        wide = self.config.model_copy(update={"hops": hops, "combine": "concatenate"})
-        side_by_side = PropagatedFeatures(self.features, self.graph, wide, self.seed).rows(nodes)
-        blocks = torch.split(side_by_side.mul_(len(powers) ** 0.5), self.columns, dim=1)
-        for choice in choices:
-            mine = [blocks[powers.index(int(part))] for part in choice.split("+")]
-            if self.config.combine == "sum":
-                yield sum(mine[1:], mine[0]) / len(mine)
-            else:
-                yield torch.cat(mine, dim=1) / len(mine) ** 0.5
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """Yields finished columns of all nodes, ``[n, b]``, with their place in a row.
 
-        A single block is held, for it is needed again and again; no caller may change it.
+        They are held if they are few, for they are needed again; no caller may change them.
         """
-        yield from self._finished() if self._step < self.width else self._held
+        few = self.width * self.graph.num_nodes <= HELD
+        yield from self._held if few else self._finished()
 
     @cached_property
     def _held(self) -> list[tuple[slice, Tensor]]:
@@ -214,7 +229,9 @@ class PropagatedFeatures(Rows):
         last = len(self.config.powers) - 1
         added: list[Tensor] = []  # the hops so far of the present columns, when they are added up
         for index, start, block in self._propagated():
-            unit = self._activate(block * self._scales[index][:, None], start)
+            whole = self._step >= self.columns  # then a second pass would tell nothing new
+            scale = _unit_scale(block.square().sum(dim=1)) if whole else self._scales[index]
+            unit = self._activate(block * scale[:, None], start)
             if self.config.combine == "concatenate":
                 first = index * self.columns + start
                 yield slice(first, first + unit.shape[1]), unit
@@ -229,8 +246,8 @@ class PropagatedFeatures(Rows):
         n, hops = self.graph.num_nodes, len(self.config.powers)
         squares = torch.zeros(hops, n, dtype=torch.float64, device=self.graph.device)
         for index, _, block in self._propagated():
-            squares[index] += block.double().square().sum(dim=1)
-        return torch.where(squares > 0, squares, torch.inf).rsqrt().float()
+            squares[index] += block.square().sum(dim=1)
+        return _unit_scale(squares)
 
     def _activate(self, block: Tensor, start: int) -> Tensor:
         """Applies the activation to columns of unit rows, then shares length among hops."""
@@ -259,7 +276,7 @@ class PropagatedFeatures(Rows):
         """Yields columns of the features or of their projection, with the first one's place."""
         for start in range(0, self.columns, self._step):
             stop = min(start + self._step, self.columns)
-            if self.config.projection is None:
+            if self._directions is None:
                 block = take_columns(self.features, start, stop)
             else:
                 with torch.no_grad():
@@ -277,8 +294,10 @@ class PropagatedFeatures(Rows):
         return propagation_matrix(self.graph, self.config.normalisation, self.config.self_loops)
 
     @cached_property
-    def _directions(self) -> Tensor:
-        """Random directions, the same at every task and on every device, ``[d, projection]``."""
+    def _directions(self) -> Tensor | None:
+        """What features are projected on, ``[d, columns]``; random ones never change."""
+        if self.basis is not None or self.config.projection is None:
+            return self.basis
         generator = make_generator(self.seed, "random features")
         shape = (self.features.shape[1], self.columns)
         return torch.randn(shape, generator=generator).to(self.graph.device)
@@ -288,3 +307,8 @@ class PropagatedFeatures(Rows):
         generator = make_generator(self.seed, "random phases")
         turns = torch.rand(self.columns, generator=generator).to(self.graph.device)
         return 2 * torch.pi * turns
+
+
+def _unit_scale(squares: Tensor) -> Tensor:
+    """Returns what makes rows of such squared lengths have length one; rows of zeros stay."""
+    return torch.where(squares > 0, squares, torch.inf).rsqrt().float()

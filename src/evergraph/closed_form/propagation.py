@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from evergraph.closed_form.features import PropagationMatrix, Rows, propagation_matrix
-from evergraph.closed_form.ridge import Gram, GramFactor
+from evergraph.closed_form.ridge import Spectrum
 from evergraph.kernels.ops import SparseMatrix
 from evergraph.stream.adjacency import Adjacency
 
@@ -35,7 +35,7 @@ CHANCE = 0.02
 #: Ridge strength of the unary term; from 5e-4 to 1e-2 it makes no difference.
 UNARY_STRENGTH = 5e-3
 #: Most nodes that the unary term is regressed on, evenly spaced.
-UNARY_NODES = 5_000
+UNARY_NODES = 2_000
 
 
 def coefficients(teleport: float) -> list[float]:
@@ -48,7 +48,7 @@ def powers(scores: Tensor, mean: PropagationMatrix) -> list[Tensor]:
     """Computes P^0 s to P^STEPS s."""
     found = [scores]
     for _ in range(STEPS):
-        found.append(mean.times(found[-1].float()).double())
+        found.append(mean.times(found[-1].float()).to(scores.dtype))
     return found
 
 
@@ -77,12 +77,15 @@ def unary_term(probabilities: Tensor, features: Rows) -> Tensor:
         features: The nodes' features as rows of length one.
     """
     nodes = evenly_spaced(probabilities.shape[0], UNARY_NODES, probabilities.device)
-    scale = nodes.numel() ** 0.5
-    factor = GramFactor(Gram(features.rows(nodes) / scale), UNARY_STRENGTH)
-    targets = probabilities[nodes]
-    scores = features.times(factor.regress(targets / scale))
-    residuals = (targets - scores[nodes]) / (1 - factor.own_leverage())[:, None]
-    scores[nodes] = targets - residuals
+    x, targets = features.rows(nodes).double(), probabilities[nodes].double()
+    rows = x / nodes.numel() ** 0.5
+    spectrum = Spectrum(rows)
+    turned = rows @ spectrum.basis
+    weights = spectrum.regress(turned.t() @ targets / nodes.numel() ** 0.5, UNARY_STRENGTH)
+    leverage = spectrum.leverage(turned.square(), rows.square().sum(dim=1), UNARY_STRENGTH)
+    scores = features.times(weights)
+    residuals = (targets - x @ weights) / (1 - leverage)[:, None]
+    scores[nodes] = (targets - residuals).to(scores.dtype)
     return scores
 
 
@@ -92,44 +95,40 @@ def evenly_spaced(count: int, most: int, device: torch.device) -> Tensor:
 
 
 def affinity(probabilities: Tensor, graph: Adjacency) -> Tensor:
-    """Estimates how much oftener than by chance edges join two classes, ``[..., k, k]``.
+    """Estimates how much oftener than by chance edges join two classes, ``[k, k]``.
 
     Probabilities are squared first, for unsure nodes would make all classes look alike. Classes
     without any edge are joined to all others as by chance.
 
     Args:
-        probabilities: Of every class for every node, ``[..., n, k]``.
+        probabilities: Of every class for every node, ``[n, k]``.
         graph: The graph.
     """
     sure = probabilities.square()
-    sure = sure / sure.sum(dim=-1, keepdim=True)
-    joined = sure.transpose(-1, -2) @ _neighbour_sums(sure, graph)
-    ends = joined.sum(dim=-1, keepdim=True)
-    chance = ends * ends.transpose(-1, -2) / ends.sum(dim=-2, keepdim=True).clamp(min=1e-12)
+    sure = sure / sure.sum(dim=1, keepdim=True)
+    joined = sure.t().double() @ _neighbour_sums(sure, graph).double()
+    ends = joined.sum(dim=1, keepdim=True)
+    chance = ends * ends.t() / ends.sum().clamp(min=1e-12)
     oftener = torch.where(chance > 0, joined / chance.clamp(min=1e-12), 1)
-    return (oftener + CHANCE) / (1 + CHANCE)
+    return ((oftener + CHANCE) / (1 + CHANCE)).to(probabilities.dtype)
 
 
 def mean_field(unary: Tensor, probabilities: Tensor, graph: Adjacency) -> Tensor:
-    """Takes the steps of mean-field inference; returns log-probabilities, ``[..., n, k]``.
+    """Takes the steps of mean-field inference; returns log-probabilities, ``[n, k]``.
 
     Args:
-        unary: The unary term, ready for the softmax, ``[..., n, k]``.
-        probabilities: Where it begins, ``[..., n, k]``.
+        unary: The unary term, ready for the softmax, ``[n, k]``.
+        probabilities: Where it begins, ``[n, k]``.
         graph: The graph.
     """
-    logits = probabilities.log()
     for _ in range(MEAN_FIELD_STEPS):
         messages = (probabilities @ affinity(probabilities, graph)).log()
         logits = unary + _neighbour_sums(messages, graph)
-        probabilities = logits.softmax(dim=-1)
-    return logits.log_softmax(dim=-1)
+        probabilities = logits.softmax(dim=1)
+    return logits.log_softmax(dim=1)
 
 
 def _neighbour_sums(rows: Tensor, graph: Adjacency) -> Tensor:
-    """Sums ``[..., n, k]`` over neighbours, all columns at once."""
+    """Sums ``[n, k]`` over neighbours."""
     ones = torch.ones(graph.src.shape, device=graph.device)
-    by_node = rows.movedim(-2, 0)  # [n, ..., k]
-    side_by_side = by_node.reshape(by_node.shape[0], -1).float().contiguous()
-    total = SparseMatrix(graph.pattern, ones).times(side_by_side).double()
-    return total.reshape(by_node.shape).movedim(0, -2)
+    return SparseMatrix(graph.pattern, ones).times(rows.float()).to(rows.dtype)

@@ -16,7 +16,6 @@ import torch
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
-from evergraph.closed_form.cross_validation import ValidationLoss
 from evergraph.closed_form.features import (
     EmbeddingRows,
     FeatureConfig,
@@ -25,8 +24,14 @@ from evergraph.closed_form.features import (
     readable_hops,
 )
 from evergraph.closed_form.moments import Moments
-from evergraph.closed_form.ridge import Ridge, RidgeSystem
-from evergraph.closed_form.selection import Selection
+from evergraph.closed_form.projection import (
+    fitting_columns,
+    principal_directions,
+    readable_bytes,
+)
+from evergraph.closed_form.propagation import evenly_spaced
+from evergraph.closed_form.ridge import Ridge
+from evergraph.closed_form.selection import JUDGED_NODES, Metric, Selection
 from evergraph.errors import InputError
 from evergraph.events import Epoch
 from evergraph.memory import SELECTORS, ReplayBuffer
@@ -38,6 +43,23 @@ from evergraph.stream.tasks import GraphView, LabelledNodes
 PRECISIONS = {"double": torch.float64, "single": torch.float32}
 #: Settings that 0.1.0 had under another name; its share was 1 − teleport.
 FORMER = {"teleport": "share", "mean_field": "beliefs"}
+#: What 0.1.0 did where it had no setting yet; leaves no trace in a hash.
+BEFORE = {"memory": None, "class_weight": "balanced", "metric": "accuracy"}
+#: Rows to choose from: hops, how they are combined, and the normalisation of edges. Used are the
+#: first unless others are better by more than the noise; from a node's own features alone to its
+#: surroundings alone.
+ROWS = (
+    ("0+1+2", "sum", "symmetric"),
+    ("0", "sum", "symmetric"),
+    ("0+1", "sum", "symmetric"),
+    ("0+1+2+3", "sum", "symmetric"),
+    ("2+3", "sum", "symmetric"),
+    ("0+1+2", "concatenate", "mean"),
+)
+#: Most columns of hops side by side, for to solve takes columns³.
+SIDE_BY_SIDE = 1_536
+#: Most columns that rows are compared in where there are more nodes and features than twice that.
+COMPARED_COLUMNS = 512
 
 
 class AnalyticConfig(FeatureConfig, BufferConfig):
@@ -47,6 +69,9 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
         hops: As for the rows, or ``auto``: chosen on the first task by cross-validated loss
             (:mod:`evergraph.closed_form.selection`), then fixed, since moments need one kind of
             row.
+        combine: As for the rows, or ``auto``: chosen with the hops.
+        normalisation: As for the rows, or ``auto``: ``symmetric`` for hops that are added up,
+            ``mean`` for hops side by side.
         rows: ``smoothed`` features, or embeddings of an ``encoder`` that is trained on the first
             task by gradient descent and then frozen.
         statistics: ``follow`` moves all classes as the nodes seen before moved on average while
@@ -54,22 +79,33 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
             each class as a buffer of its nodes moved. Only then are ``buffer_size``, ``selector``
             and ``r`` used.
         strength: Ridge strength λ; ``auto`` chooses by leave-one-out error.
+        class_weight: Whether every row weighs the same (``natural``) or every class
+            (``balanced``); ``auto`` chooses by what leave-one-out predictions are worth.
+        metric: What ``auto`` is to raise.
         teleport: Teleport probability α of score propagation; 1 propagates nothing, ``auto``
             chooses by cross-validated loss.
         mean_field: Whether mean-field inference follows; ``auto`` chooses by cross-validated loss.
-        rank: Most directions kept of a class's scatter; None keeps all.
+        rank: Most directions kept of the scatter for each class seen; None keeps all.
         precision: Precision of what is kept; computation is in double precision.
+        memory: Bytes that the scatter and the directions of a projection may take, as a number or
+            as 64MB. Where the features have too many columns for that, they are projected on as
+            many directions as fit, learned on the first task. None sets no limit.
     """
 
     hops: str = "auto"
+    combine: Literal["auto", "concatenate", "sum"] = "auto"  # type: ignore[assignment]
+    normalisation: Literal["auto", "symmetric", "mean"] = "auto"  # type: ignore[assignment]
     rows: Literal["smoothed", "encoder"] = "smoothed"
     statistics: Literal["follow", "arrival", "refresh"] = "follow"
     strength: Annotated[float, Field(gt=0)] | Literal["auto"] = "auto"
     teleport: Annotated[float, Field(gt=0, le=1)] | Literal["auto"] = "auto"
     mean_field: Literal["auto", True, False] = "auto"
     rank: int | None = Field(default=None, ge=1)
-    precision: Literal["double", "single"] = "double"
+    precision: Literal["double", "single"] = "single"
     selector: str = "cd"
+    class_weight: Literal["natural", "balanced", "auto"] = "auto"
+    metric: Metric = "accuracy"
+    memory: str | int | None = "64MB"
     share: Any = Field(default=None, exclude=True, deprecated=True)
     beliefs: Any = Field(default=None, exclude=True, deprecated=True)
 
@@ -77,6 +113,13 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
     @classmethod
     def _readable_hops(cls, value: object) -> str:
         return "auto" if value == "auto" else readable_hops(value)
+
+    @field_validator("memory")
+    @classmethod
+    def _readable_memory(cls, value: str | int | None) -> str | int | None:
+        if value is not None:
+            readable_bytes(value)
+        return value
 
     @field_validator("mean_field", mode="before")
     @classmethod
@@ -86,8 +129,10 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
     @model_validator(mode="before")
     @classmethod
     def _former_names(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Takes the names of 0.1.0 for one more release."""
+        """Takes the names of 0.1.0 for one more release, and its settings for what they meant."""
         found = dict(values)
+        if {*FORMER.values(), "precision"} <= found.keys():  # all that 0.1.0 wrote
+            found = {**BEFORE, **found}
         for new, old in FORMER.items():
             if old not in found:
                 continue
@@ -98,12 +143,36 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
             found[new] = _translated(found.pop(old))
         return found
 
+    @property
+    def kinds(self) -> list[FeatureConfig]:
+        """The rows to choose from, as far as they are not given; the usual ones first."""
+        given = {name: getattr(self, name) for name in ("hops", "combine", "normalisation")}
+        given = {name: value for name, value in given.items() if value != "auto"}
+        shared = self.model_dump(include=set(FeatureConfig.model_fields))
+        found: dict[str, FeatureConfig] = {}
+        for usual in ROWS:
+            chosen = dict(zip(("hops", "combine", "normalisation"), usual, strict=True)) | given
+            kind = FeatureConfig(**{**shared, **chosen})
+            found.setdefault(kind.name, kind)
+        return list(found.values())
+
+    def columns(self, num_features: int, kind: FeatureConfig) -> int:
+        """Returns how many columns a hop of some rows may have, ``num_features`` at most."""
+        most = num_features
+        if self.memory is not None:
+            item = PRECISIONS[self.precision].itemsize
+            most = fitting_columns(readable_bytes(self.memory), num_features, kind.blocks, item)
+        if kind.blocks > 1 and self.combine == "auto":
+            most = min(most, max(1, SIDE_BY_SIDE // kind.blocks))
+        return most
+
     @classmethod
     def hashed_as(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the settings as 0.1.0 wrote them, so that its runs are known by their hash."""
         return {
             FORMER.get(key, key): _translated(value) if key in FORMER else value
             for key, value in settings.items()
+            if key not in BEFORE or value != BEFORE[key]
         }
 
 
@@ -122,7 +191,14 @@ class Analytic(Method[AnalyticConfig]):
         self.moments = Moments(config.rank, PRECISIONS[config.precision])
         self.mean_row: Tensor | None = None  # [d], of all nodes seen by the last task
         self.mean_of = 0  # so many
-        self.selection = Selection(config.hops, config.strength, config.teleport, config.mean_field)
+        self.selection = Selection(
+            config.kinds,
+            config.strength,
+            config.teleport,
+            config.mean_field,
+            class_weight=config.class_weight,
+            metric=config.metric,
+        )
         self._weights: Tensor | None = None
 
     def begin_task(self, ctx: TaskContext) -> None:
@@ -136,45 +212,72 @@ class Analytic(Method[AnalyticConfig]):
         if ctx.optimizer is not None:  # there is a network that is not trained yet
             yield Descent()
         trained = LabelledNodes(ctx.view.train_nodes, ctx.view.train_labels)
-        features = self._propagated(ctx, "0")
         with ctx.stage("features"):
-            if self.config.rows != "encoder":
-                self.selection.select_hops(features, trained)
+            self._select_rows(ctx, trained)
             rows = self.rows(ctx)
             x = rows.rows(trained.nodes)
             self._follow(rows, ctx.view)
             self._refresh(rows)
         with ctx.stage("statistics"):
-            old_classes = set(self.moments.classes)
+            old_classes = set(self.moments.labels)
             self.moments.update(x, trained.labels)
         with ctx.stage("solve"):
-            system = RidgeSystem(self.moments)
-            train = system.training_rows(x, trained.labels)
-            ridge = self.selection.solve(system, train)
-            self._weights = ridge.weights
+            some = evenly_spaced(trained.nodes.numel(), JUDGED_NODES, ctx.device)
+            judged, x = trained.take(some), x[some].double()
+            ridge = self.selection.solve(self.moments, x, judged.labels)
+            self._weights = ridge.weights(self.selection.strength)
         with ctx.stage("inference"):
-            validation = ValidationLoss(system, trained, ctx.view.num_old, old_classes)
             self.selection.select_inference(
-                ridge, train, validation, rows=rows, features=features, graph=ctx.adjacency
+                ridge,
+                x,
+                judged,
+                num_seen=ctx.view.num_old,
+                old_classes=old_classes,
+                rows=rows,
+                features=self._features(ctx),
+                graph=ctx.adjacency,
             )
         ctx.report |= self.selection.report()
-        error = self.selection.losses["strength"][self.selection.strength]
-        yield Epoch(ctx.view.task, "classify", 0, 1, torch.tensor(error))
+        errors = ctx.report["strength_losses"]
+        yield Epoch(ctx.view.task, "classify", 0, 1, torch.tensor(min(errors.values())))
+
+    def _select_rows(self, ctx: TaskContext, trained: LabelledNodes) -> None:
+        """Chooses the kind of rows and what features are projected on, on the first task."""
+        config, selection, features = self.config, self.selection, ctx.view.features
+        if config.rows == "encoder" or self.moments.labels:
+            return
+        width, basis = features.shape[1], None
+        if selection.kind is None and min(trained.nodes.numel(), width) > 2 * COMPARED_COLUMNS:
+            basis = principal_directions(features, COMPARED_COLUMNS, ctx.seed)
+        graph, seed = ctx.adjacency, ctx.seed
+        kind = selection.select_kind(
+            lambda kind: PropagatedFeatures(features, graph, kind, seed, basis), trained
+        )
+        count = config.columns(width, kind)
+        if count < width and config.projection is None:
+            known = basis is not None and basis.shape[1] == count
+            found = basis if known else principal_directions(features, count, seed)
+            selection.basis = found
 
     def rows(self, ctx: TaskContext) -> Rows:
-        """Returns the rows of the context's graph."""
+        """Returns the rows of the context's graph; what they need is prepared once per graph."""
         if self.config.rows == "encoder":
             return EmbeddingRows(ctx.embed().relu())
-        assert self.selection.hops is not None, "hops are chosen before rows are computed"
-        return self._propagated(ctx, self.selection.hops)
+        kind = self.selection.kind
+        assert kind is not None, "rows are chosen before they are computed"
+        return self._propagated(ctx, kind)
 
-    def _propagated(self, ctx: TaskContext, hops: str) -> PropagatedFeatures:
-        """Returns propagated features; what they need is prepared once per graph."""
-        if hops not in ctx.prepared:
-            config = self.config.model_copy(update={"hops": hops})
-            rows = PropagatedFeatures(ctx.view.features, ctx.adjacency, config, ctx.seed)
-            ctx.prepared[hops] = rows
-        found: PropagatedFeatures = ctx.prepared[hops]
+    def _features(self, ctx: TaskContext) -> Rows:
+        """Returns the nodes' own features as rows of length one."""
+        given = self.selection.kind or self.config.kinds[0]
+        return self._propagated(ctx, given.model_copy(update={"hops": "0", "combine": "sum"}))
+
+    def _propagated(self, ctx: TaskContext, kind: FeatureConfig) -> PropagatedFeatures:
+        if kind.name not in ctx.prepared:
+            basis, features = self.selection.basis, ctx.view.features
+            rows = PropagatedFeatures(features, ctx.adjacency, kind, ctx.seed, basis)
+            ctx.prepared[kind.name] = rows
+        found: PropagatedFeatures = ctx.prepared[kind.name]
         return found
 
     def _follow(self, rows: Rows, view: GraphView) -> None:
@@ -186,8 +289,7 @@ class Analytic(Method[AnalyticConfig]):
             return
         if self.mean_row is not None and self.mean_of == view.num_old:
             moved = rows.mean(view.num_old) - self.mean_row.double()
-            for label in self.moments.classes:
-                self.moments.shift(label, moved)
+            self.moments.shift(moved)
         self.mean_row = rows.mean(view.num_nodes).to(self.moments.dtype)
         self.mean_of = view.num_nodes
 
@@ -198,7 +300,7 @@ class Analytic(Method[AnalyticConfig]):
         moved = rows.rows(self.buffer.nodes) - self.buffer.rows["features"].double()
         labels = self.buffer.labels
         for label in torch.unique(labels).tolist():  # a class may have lost all of its nodes
-            self.moments.shift(label, moved[labels == label].mean(dim=0))
+            self.moments.shift(moved[labels == label].mean(dim=0), label)
 
     def end_task(self, ctx: TaskContext) -> None:
         """Chooses the nodes whose rows will be compared, unless nothing is refreshed."""
@@ -209,7 +311,7 @@ class Analytic(Method[AnalyticConfig]):
 
             def show(nodes: Tensor) -> tuple[Tensor, Tensor]:
                 x = rows.rows(nodes)
-                return (x @ self._solved()).float(), x.float()
+                return x @ self._solved().to(x.dtype), x
 
             selector = SELECTORS[self.config.selector].make(self.config.r)
             self.buffer.update(selection_pool(ctx, self.buffer, show), selector)
@@ -219,15 +321,16 @@ class Analytic(Method[AnalyticConfig]):
     def predict_logits(self, ctx: TaskContext) -> Tensor:
         """Infers every node's class in the graph; classes without a row are never chosen."""
         scores = self.rows(ctx).times(self._solved())
-        found = self.selection.infer(scores, self._propagated(ctx, "0"), ctx.adjacency)
+        found = self.selection.infer(scores, self._features(ctx), ctx.adjacency)
         logits = found.new_full((found.shape[0], ctx.view.num_classes), -1e9)
-        logits[:, list(self.moments.classes)] = found
+        logits[:, self.moments.labels] = found
         return logits
 
     def _solved(self) -> Tensor:
         """Returns the weights, ``[d, k]``; what was restored solves for them again."""
         if self._weights is None:
-            self._weights = Ridge(RidgeSystem(self.moments), self.selection.strength).weights
+            ridge = Ridge(self.moments, self.selection.balanced)
+            self._weights = ridge.weights(self.selection.strength)
         return self._weights
 
     def memory_bytes(self) -> int:
@@ -258,11 +361,14 @@ class Analytic(Method[AnalyticConfig]):
 
     def _check_restored(self) -> None:
         """Refuses parts that do not belong to each other or to the settings."""
-        width, hops, config = self.moments.width, self.selection.hops, self.config
+        width, config, selection = self.moments.width, self.config, self.selection
         if width is not None and config.rows != "encoder":
-            blocks = 1 if config.combine == "sum" else str(hops).count("+") + 1
-            other = hops is None or config.hops not in ("auto", hops) or width % blocks
-            if other or config.projection not in (None, width // blocks):
+            kind, basis = selection.kind, selection.basis
+            if kind is None or width % kind.blocks:
+                raise ValueError("moments of other settings")
+            columns = width // kind.blocks
+            projected = config.projection if basis is None else basis.shape[-1]
+            if projected not in (None, columns) or (basis is not None and basis.ndim != 2):
                 raise ValueError("moments of other settings")
         kept = None if self.buffer is None else self.buffer.rows.get("features")
         mean = self.mean_row
