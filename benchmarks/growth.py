@@ -57,7 +57,7 @@ def wide(nodes: int = 18_000, features: int = 6_800, classes: int = 15) -> Growi
     y = np.arange(nodes) * classes // nodes
     common = rng.dirichlet(np.full(features, 0.3))
     own = rng.dirichlet(np.full(features, 0.05), classes)
-    words = [rng.choice(features, (nodes // classes, 30), p=(2 * common + p) / 3) for p in own]
+    words = [rng.choice(features, (nodes // classes, 30), p=(12 * common + p) / 13) for p in own]
     columns = np.concatenate(words).ravel()
     rows = np.repeat(np.arange(nodes), 30)
     x = sparse.csr_matrix((np.ones(columns.size), (rows, columns)), shape=(nodes, features))

@@ -10,12 +10,13 @@ import torch
 from evergraph.closed_form import cross_validation as module
 from evergraph.closed_form.cross_validation import (
     TEMPERATURES,
+    LeftOut,
     LossTotals,
-    ValidationLoss,
     leave_one_out_losses,
+    surely_best,
 )
 from evergraph.closed_form.moments import Moments
-from evergraph.closed_form.ridge import Ridge
+from evergraph.closed_form.ridge import Ridge, balanced_weights
 from evergraph.stream import LabelledNodes
 from support import seeded
 
@@ -24,6 +25,11 @@ def ridge(labels: list[int], balanced: bool = True) -> Ridge:
     moments = Moments()
     moments.update(torch.eye(len(labels), dtype=torch.float64), torch.tensor(labels))
     return Ridge(moments, balanced)
+
+
+def left_out(made: Ridge, train: LabelledNodes, num_seen: int, old_classes: list[int]) -> LeftOut:
+    x = torch.zeros(train.nodes.numel(), made.basis.shape[0], dtype=torch.float64)
+    return LeftOut(made, x, train, 0.1, num_seen=num_seen, old_classes=old_classes)
 
 
 def trained(nodes: list[int], labels: list[int]) -> LabelledNodes:
@@ -35,7 +41,7 @@ def scores(*rows: list[float]) -> torch.Tensor:
 
 
 def test_training_nodes_count_by_their_class_classes_alike():
-    loss = ValidationLoss(ridge([2, 5]), trained([0, 1, 2], [5, 5, 2]), 0, [])
+    loss = left_out(ridge([2, 5]), trained([0, 1, 2], [5, 5, 2]), 0, [])
     shown = scores([0, 0], [math.log(3), 0], [0, 0])
     # Class 5 is given 1/2 and 1/4, class 2 is given 1/2: means over classes.
     expected = ((math.log(2) + math.log(4)) / 2 + math.log(2)) / 2
@@ -45,26 +51,26 @@ def test_training_nodes_count_by_their_class_classes_alike():
 
 def test_nodes_seen_before_count_by_any_class_known_before(monkeypatch):
     monkeypatch.setattr(module, "least_loss", lambda loss: (loss(1.0), 1.0))
-    loss = ValidationLoss(ridge([0, 1, 4]), trained([3, 4], [4, 4]), 4, [0, 1])
+    loss = left_out(ridge([0, 1, 4]), trained([3, 4], [4, 4]), 4, [0, 1])
     assert loss.old_nodes.tolist() == [0, 1, 2]  # node 3 is trained on
     everyone = scores([0, 0, 0], [0, 0, math.log(2)], [0, 0, 0], [9, 9, 9], [9, 9, 9])
     # Two thirds, a half and two thirds are of an old class; these count for two classes of three.
     taken = (2 * math.log(3 / 2) + math.log(2)) / 3
     current = math.log(3)
-    found = loss.of(scores([0, 0, 0], [0, 0, 0]), everyone[loss.old_nodes])
+    found = loss.loss(scores([0, 0, 0], [0, 0, 0]), everyone[loss.old_nodes])
     assert found == pytest.approx((current + 2 * taken) / 3)
 
 
 def test_classes_weigh_what_they_weigh_in_the_regression(monkeypatch):
     monkeypatch.setattr(module, "least_loss", lambda loss: (loss(1.0), 1.0))
     natural = ridge([0, 0, 0, 1, 4, 4], balanced=False)
-    loss = ValidationLoss(natural, trained([3, 4], [4, 4]), 3, [0, 1])
+    loss = left_out(natural, trained([3, 4], [4, 4]), 3, [0, 1])
     # Two rows of six are of the new class, four of old ones.
     shown = scores([0, 0, 0], [0, 0, math.log(2)])
     current = (math.log(3) + math.log(2)) / 2
     earlier = torch.zeros(3, 3, dtype=torch.float64)
     expected = (2 * current + 4 * math.log(3 / 2)) / 6
-    assert loss.of(shown, earlier) == pytest.approx(expected)
+    assert loss.loss(shown, earlier) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -73,15 +79,15 @@ def test_classes_weigh_what_they_weigh_in_the_regression(monkeypatch):
     ids=["nobody was there", "no class is new", "all are trained on"],
 )
 def test_nodes_seen_before_count_only_where_they_can_tell(num_seen, old_classes):
-    loss = ValidationLoss(ridge([0, 1]), trained([0, 1], [0, 1]), num_seen, old_classes)
+    loss = left_out(ridge([0, 1]), trained([0, 1], [0, 1]), num_seen, old_classes)
     shown = torch.zeros(5, 2, dtype=torch.float64)
     assert loss.past == 0
-    assert loss.of(shown[:2], shown[loss.old_nodes]) == pytest.approx(math.log(2))
+    assert loss.loss(shown[:2], shown[loss.old_nodes]) == pytest.approx(math.log(2))
 
 
 def test_nodes_seen_before_are_evenly_spaced_when_there_are_many(monkeypatch):
     monkeypatch.setattr(module, "OLD_NODES", 3)
-    loss = ValidationLoss(ridge([0, 1]), trained([4], [1]), 10, [0])
+    loss = left_out(ridge([0, 1]), trained([4], [1]), 10, [0])
     assert loss.old_nodes.tolist() == [0, 8]
 
 
@@ -135,3 +141,28 @@ def test_leave_one_out_losses_do_not_depend_on_the_scale_of_scores(balanced):
     labels = torch.arange(20) % 2
     one = leave_one_out_losses(x, labels, [0.01], balanced)
     torch.testing.assert_close(leave_one_out_losses(10 * x, labels, [1.0], balanced), one)
+
+
+def loss_of(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def test_surely_best_needs_more_than_two_standard_errors():
+    usual = loss_of(1.0, 1.0, 1.0, 1.0)
+    # Saved 0.5, 0.5, 0.5, 0.1: mean 0.4, standard deviation 0.2, standard error 0.1.
+    sure = surely_best({"0+1+2": usual, "2+3": loss_of(0.5, 0.5, 0.5, 0.9)}, None)
+    assert sure[0] == "2+3"
+    assert sure[1] == pytest.approx({"0+1+2": 1.0, "2+3": 0.6})
+    # Saved 0.5, 0.5, 0, 0: mean 0.25, standard error 0.289 / 2 = 0.144.
+    unsure = surely_best({"0+1+2": usual, "2+3": loss_of(0.5, 0.5, 1.0, 1.0)}, None)
+    assert unsure[0] == "0+1+2"
+
+
+def test_surely_best_lets_nodes_weigh_what_they_weigh():
+    usual = loss_of(*[1.0] * 10)
+    # Eight save 0.1 and two lose 0.3: as nodes that is a gain of 0.02, as classes a loss of 0.1.
+    losses = {"0+1+2": usual, "0": loss_of(*[0.9] * 8, 1.3, 1.3)}
+    choice = surely_best(losses, balanced_weights(torch.tensor([0] * 8 + [1] * 2)))
+    assert choice[0] == "0+1+2"
+    assert choice[1]["0"] == pytest.approx(1.1)
+    assert surely_best(losses, None)[1]["0"] == pytest.approx(0.98)

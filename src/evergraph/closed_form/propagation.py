@@ -16,7 +16,7 @@ nothing of either is kept.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -44,18 +44,22 @@ def coefficients(teleport: float) -> list[float]:
     return [*((1 - onward) * onward**step for step in range(STEPS)), onward**STEPS]
 
 
-def powers(scores: Tensor, mean: PropagationMatrix) -> list[Tensor]:
-    """Computes P^0 s to P^STEPS s."""
-    found = [scores]
+def powers(scores: Tensor, mean: PropagationMatrix) -> Iterator[Tensor]:
+    """Yields P^0 s to P^STEPS s."""
+    yield scores
     for _ in range(STEPS):
-        found.append(mean.times(found[-1].float()).to(scores.dtype))
-    return found
+        scores = mean.times(scores.float()).to(scores.dtype)
+        yield scores
 
 
-def mix(parts: Sequence[Tensor], teleport: float) -> Tensor:
+def mix(parts: Iterable[Tensor], teleport: float) -> Tensor:
     """Sums what belongs to each power of P by its coefficient."""
-    terms = zip(coefficients(teleport), parts, strict=True)
-    return torch.stack([part * power for part, power in terms]).sum(dim=0)
+    terms = zip(parts, coefficients(teleport), strict=True)
+    first, share = next(terms)
+    total = share * first
+    for part, share in terms:
+        total.add_(part, alpha=share)
+    return total
 
 
 def propagate(scores: Tensor, graph: Adjacency, teleport: float) -> Tensor:

@@ -9,8 +9,7 @@ group had no part in.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -18,32 +17,24 @@ from torch import Tensor
 
 from evergraph.closed_form.cross_validation import (
     TEMPERATURES,
+    LeftOut,
     LossTotals,
-    ValidationLoss,
     leave_one_out_losses,
+    surely_best,
 )
-from evergraph.closed_form.features import FeatureConfig, Rows, propagation_matrix
+from evergraph.closed_form.features import FeatureConfig, Rows
 from evergraph.closed_form.moments import Moments
-from evergraph.closed_form.propagation import (
-    evenly_spaced,
-    mean_field,
-    mix,
-    powers,
-    propagate,
-    unary_term,
-)
+from evergraph.closed_form.propagation import evenly_spaced, mean_field, propagate, unary_term
 from evergraph.closed_form.ridge import Ridge, TrainingRows, balanced_weights
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.tasks import LabelledNodes
 
-#: Standard errors by which other rows must be better than the usual ones.
-MARGIN = 2.0
 #: Most training nodes that rows are compared on, evenly spaced.
 COMPARED_NODES = 6_000
 #: Most training nodes that are left out one by one, evenly spaced.
 JUDGED_NODES = 4_000
-#: Most training nodes that are left out in groups, evenly spaced, and the groups.
-GROUPED_NODES, GROUPS = 2_000, 5
+#: Most training nodes that are left out in groups, evenly spaced.
+GROUPED_NODES = 2_000
 #: Ridge strengths to choose from; the weights of all rows sum to one.
 STRENGTHS = (1e-7, 1e-6, 1e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 2e-2, 1e-1)
 #: Teleport probabilities to choose from.
@@ -131,12 +122,10 @@ class Selection:
         if self.kind is None:
             count, device = train.nodes.numel(), train.nodes.device
             some = train.take(evenly_spaced(count, COMPARED_NODES, device))
-            losses = {
-                name: leave_one_out_losses(
-                    make_rows(kind).rows(some.nodes), some.labels, self.strengths, self.balanced
-                )
-                for name, kind in self.kinds.items()
-            }
+            losses = {}
+            for name, kind in self.kinds.items():
+                x = make_rows(kind).rows(some.nodes)
+                losses[name] = leave_one_out_losses(x, some.labels, self.strengths, self.balanced)
             weights = balanced_weights(some.labels) if self.balanced else None
             name, self.kind_losses = surely_best(losses, weights)
             self.kind = self.kinds[name]
@@ -185,39 +174,23 @@ class Selection:
         return mean_field(unary / self.losses["unary_temperature"].best, probabilities, graph)
 
     def select_inference(
-        self,
-        ridge: Ridge,
-        x: Tensor,
-        train: LabelledNodes,
-        *,
-        num_seen: int,
-        old_classes: Collection[int],
-        rows: Rows,
-        features: Rows,
-        graph: Adjacency,
+        self, judged: LeftOut, rows: Rows, features: Rows, graph: Adjacency
     ) -> None:
         """Adds up the losses of teleport and mean field, unless they are given.
 
         Args:
-            ridge: The regression; it holds the rows of the training nodes.
-            x: Rows of training nodes, ``[m, d]``.
-            train: These nodes with their labels.
-            num_seen: Nodes that were there before this task.
-            old_classes: Classes known before this task.
+            judged: Training nodes.
             rows: The rows of all nodes.
             features: The features of all nodes, as rows of length one.
             graph: The graph.
         """
-        some = evenly_spaced(train.nodes.numel(), GROUPED_NODES, train.nodes.device)
         given = self.given_teleport != "auto" and self.given_mean_field is False
-        if given or not some.numel():
+        if given or not judged.count:
             return
-        validation = ValidationLoss(ridge, train.take(some), num_seen, old_classes)
-        judged = LeftOut(ridge, x[some], train.take(some), self.strength, validation)
-        together = rows.times(torch.cat(judged.weights, dim=1))
-        scores = torch.split(together, len(ridge.moments.labels), dim=1)
+        scores = judged.scores(rows)
         if self.given_teleport == "auto":
-            self.losses["teleport"].add(judged.teleport_losses(scores, graph), some.numel())
+            losses = judged.teleport_losses(scores, graph, TELEPORTS)
+            self.losses["teleport"].add(losses, judged.count)
         if self.given_mean_field is not False:
             plain = [propagate(one, graph, self.teleport) for one in scores]
             self._select_mean_field(plain, judged, features, graph)
@@ -226,12 +199,11 @@ class Selection:
         self, plain: Sequence[Tensor], judged: LeftOut, features: Rows, graph: Adjacency
     ) -> None:
         """Compares scores, ``[n, k]`` for every group, with what mean field makes of them."""
-        validation, count = judged.validation, judged.train.nodes.numel()
-        keep = FADING if validation.new_classes else 1.0
+        keep = FADING if judged.new_classes else 1.0
 
         def add(name: str, everyone: Sequence[Tensor]) -> None:
-            losses = validation.by_temperature(judged.pick(everyone)[0])
-            self.losses[name].add(losses, count, keep)
+            losses = judged.by_temperature(judged.pick(everyone)[0])
+            self.losses[name].add(losses, judged.count, keep)
 
         add("score_temperature", plain)
         probabilities = [self._probabilities(one) for one in plain]
@@ -240,8 +212,8 @@ class Selection:
         add("unary_temperature", unary)
         inferred = [self._inferred(u, q, graph) for u, q in zip(unary, probabilities, strict=True)]
         options = {OFF: plain, ON: inferred}
-        losses = {on: validation.of(*judged.pick(scores)) for on, scores in options.items()}
-        self.losses["mean_field"].add(losses, count)
+        losses = {on: judged.loss(*judged.pick(scores)) for on, scores in options.items()}
+        self.losses["mean_field"].add(losses, judged.count)
 
     def report(self) -> dict[str, Any]:
         """Tells what was chosen, with the losses of every value."""
@@ -300,63 +272,6 @@ class Selection:
             raise ValueError("mean-field inference without a temperature")
 
 
-class LeftOut:
-    """Training nodes in groups, with the weights that each group had no part in.
-
-    Args:
-        ridge: The regression; it holds the rows.
-        x: Rows of training nodes, ``[m, d]``.
-        train: These nodes with their labels.
-        strength: Ridge strength.
-        validation: The loss on these nodes.
-
-    Attributes:
-        weights: Those without each group, then those with all, each ``[d, k]``.
-    """
-
-    def __init__(
-        self,
-        ridge: Ridge,
-        x: Tensor,
-        train: LabelledNodes,
-        strength: float,
-        validation: ValidationLoss,
-    ) -> None:
-        self.train, self.validation = train, validation
-        everyone = torch.arange(train.nodes.numel(), device=train.nodes.device)
-        self.groups = [everyone[first::GROUPS] for first in range(min(GROUPS, everyone.numel()))]
-        rows = [ridge.training_rows(x[group], train.labels[group]) for group in self.groups]
-        without = [ridge.weights_without(group, strength) for group in rows]
-        self.weights = [*without, ridge.weights(strength)]
-
-    def pick(self, everyone: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Picks scores from those of all nodes under each of the weights, ``[n, k]``.
-
-        Returns those of the training nodes without their group ``[m, k]``, and those of the nodes
-        seen before with all ``[o, k]``.
-        """
-        own = everyone[0].new_empty(self.train.nodes.numel(), everyone[0].shape[1])
-        for group, scores in zip(self.groups, everyone, strict=False):
-            own[group] = scores[self.train.nodes[group]]
-        return own, everyone[-1][self.validation.old_nodes]
-
-    def teleport_losses(self, scores: Sequence[Tensor], graph: Adjacency) -> dict[float, float]:
-        """Returns every teleport probability's loss."""
-        mean = propagation_matrix(graph, "mean", self_loops=True)
-        places = [*(self.train.nodes[group] for group in self.groups), self.validation.old_nodes]
-        # Of every power only what is judged is held.
-        steps = [
-            [power[place] for power in powers(one, mean)]
-            for one, place in zip(scores, places, strict=True)
-        ]
-        back = torch.argsort(torch.cat(self.groups))
-        losses = {}
-        for teleport in TELEPORTS:
-            *own, earlier = (mix(parts, teleport) for parts in steps)
-            losses[teleport] = self.validation.of(torch.cat(own)[back], earlier)
-        return losses
-
-
 def _former_losses(state: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
     """Returns the losses of a state that 0.1.0 wrote; its shares were 1 − teleport."""
     reader = state["reader"]
@@ -368,25 +283,3 @@ def _former_losses(state: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
         "score_temperature": reader["scores_at"],
         "unary_temperature": reader["features_at"],
     }
-
-
-def surely_best(
-    losses: Mapping[str, Tensor], weights: Tensor | None
-) -> tuple[str, dict[str, float]]:
-    """Takes the rows of least mean loss if they are surely better than the usual ones.
-
-    That is, if the mean of what they save, node by node, is more than :data:`MARGIN` times its
-    standard error. Returns all mean losses as well.
-
-    Args:
-        losses: The loss of every node under every choice, ``[m]``; the usual choice first.
-        weights: What nodes weigh, ``[m]`` that sum to one; None for alike.
-    """
-    usual = next(iter(losses))
-    m = losses[usual].numel()
-    weights = torch.full_like(losses[usual], 1 / max(m, 1)) if weights is None else weights
-    means = {name: float((weights * loss).sum()) for name, loss in losses.items()}
-    best = min(means, key=lambda name: means[name])
-    saved = m * weights * (losses[usual] - losses[best])
-    noise = float(saved.std()) / math.sqrt(m) if m > 1 else math.inf
-    return (best if float(saved.mean()) > MARGIN * noise else usual), means
