@@ -9,7 +9,7 @@ from evergraph.closed_form import cross_validation
 from evergraph.closed_form.cross_validation import LeftOut
 from evergraph.closed_form.features import EmbeddingRows, FeatureConfig, PropagatedFeatures
 from evergraph.closed_form.moments import Moments
-from evergraph.closed_form.propagation import mean_field, propagate, unary_term
+from evergraph.closed_form.propagation import mean_field, propagate, unary_terms
 from evergraph.closed_form.ridge import Ridge, balanced_weights
 from evergraph.closed_form.selection import TELEPORTS, Selection
 from evergraph.stream import LabelledNodes
@@ -92,7 +92,7 @@ def test_mean_field_is_judged_by_solving_without_each_group(monkeypatch):
     plain = [propagate(one, GRAPH, TELEPORT) for one in scores]
     scale = best(validation.by_temperature(own_group(plain)))
     q = [(part / scale).softmax(dim=1) for part in plain]
-    unary = [unary_term(part, FEATURES) for part in q]
+    unary = [unary_terms([part], FEATURES)[0] for part in q]
     mine = best(validation.by_temperature(own_group(unary)))
     inferred = [mean_field(a / mine, b, GRAPH) for a, b in zip(unary, q, strict=True)]
     old = validation.old_nodes

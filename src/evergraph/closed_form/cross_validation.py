@@ -8,7 +8,7 @@ their scale does not matter.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -154,16 +154,16 @@ class LeftOut:
         together = rows.times(torch.cat([*without, ridge.weights(self.strength)], dim=1))
         return torch.split(together, len(ridge.moments.labels), dim=1)
 
-    def pick(self, everyone: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    def pick(self, everyone: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
         """Picks what is judged from such scores of all nodes.
 
         Returns those of the training nodes without their group ``[m, k]``, and those of the nodes
         seen before with all ``[o, k]``.
         """
-        own = everyone[0].new_empty(self.count, everyone[0].shape[1])
-        for group, scores in zip(self.groups, everyone, strict=False):
-            own[group] = scores[self.train.nodes[group]]
-        return own, everyone[-1][self.old_nodes]
+        places = [*(self.train.nodes[group] for group in self.groups), self.old_nodes]
+        *own, earlier = (one[place] for one, place in zip(everyone, places, strict=True))
+        back = torch.argsort(torch.cat(self.groups))
+        return torch.cat(own)[back], earlier
 
     def teleport_losses(
         self, scores: Sequence[Tensor], graph: Adjacency, teleports: Sequence[float]

@@ -216,10 +216,11 @@ class PropagatedFeatures(Rows):
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """Yields finished columns of all nodes, ``[n, b]``, with their place in a row.
 
-        They are held if they are few, for they are needed again; no caller may change them.
+        They are held if they were propagated and are few, for they are needed again; no caller may
+        change them.
         """
-        few = self.width * self.graph.num_nodes <= HELD
-        yield from self._held if few else self._finished()
+        held = self.config.powers[-1] > 0 and self.width * self.graph.num_nodes <= HELD
+        yield from self._held if held else self._finished()
 
     @cached_property
     def _held(self) -> list[tuple[slice, Tensor]]:
@@ -230,8 +231,8 @@ class PropagatedFeatures(Rows):
         added: list[Tensor] = []  # the hops so far of the present columns, when they are added up
         for index, start, block in self._propagated():
             whole = self._step >= self.columns  # then a second pass would tell nothing new
-            scale = _unit_scale(block.square().sum(dim=1)) if whole else self._scales[index]
-            unit = self._activate(block * scale[:, None], start)
+            length = torch.linalg.vector_norm(block, dim=1) if whole else self._lengths_of[index]
+            unit = self._activate(block, torch.where(length > 0, length, 1), start)
             if self.config.combine == "concatenate":
                 first = index * self.columns + start
                 yield slice(first, first + unit.shape[1]), unit
@@ -241,25 +242,26 @@ class PropagatedFeatures(Rows):
                 yield slice(start, start + unit.shape[1]), added[0]
 
     @cached_property
-    def _scales(self) -> Tensor:
-        """What every hop's rows are multiplied by to have length one, ``[hops, n]``."""
+    def _lengths_of(self) -> Tensor:
+        """The lengths of every hop's rows, ``[hops, n]``."""
         n, hops = self.graph.num_nodes, len(self.config.powers)
         squares = torch.zeros(hops, n, dtype=torch.float64, device=self.graph.device)
         for index, _, block in self._propagated():
             squares[index] += block.square().sum(dim=1)
-        return _unit_scale(squares)
+        return squares.sqrt().float()
 
-    def _activate(self, block: Tensor, start: int) -> Tensor:
-        """Applies the activation to columns of unit rows, then shares length among hops."""
-        if self.config.activation != "none":
-            argument = self.config.bandwidth * self.columns**0.5 * block
-            if self.config.activation == "relu":
-                block = argument.relu()
-            else:
-                block = (argument + self._phases[start : start + block.shape[1]]).cos()
-            block = block * (2 / self.columns) ** 0.5
+    def _activate(self, block: Tensor, length: Tensor, start: int) -> Tensor:
+        """Applies the activation to columns of rows made unit, then shares length among hops."""
         hops = len(self.config.powers)
-        return block / (hops if self.config.combine == "sum" else hops**0.5)
+        share = hops if self.config.combine == "sum" else hops**0.5
+        if self.config.activation == "none":
+            return block / (share * length)[:, None]
+        argument = self.config.bandwidth * self.columns**0.5 * block / length[:, None]
+        if self.config.activation == "relu":
+            shaped = argument.relu()
+        else:
+            shaped = (argument + self._phases[start : start + block.shape[1]]).cos()
+        return torch.mul(shaped, (2 / self.columns) ** 0.5 / share)
 
     def _propagated(self) -> Iterator[tuple[int, int, Tensor]]:
         """Yields columns of S^k X, ``[n, b]``, with the place of k and of the first column."""
@@ -307,8 +309,3 @@ class PropagatedFeatures(Rows):
         generator = make_generator(self.seed, "random phases")
         turns = torch.rand(self.columns, generator=generator).to(self.graph.device)
         return 2 * torch.pi * turns
-
-
-def _unit_scale(squares: Tensor) -> Tensor:
-    """Returns what makes rows of such squared lengths have length one; rows of zeros stay."""
-    return torch.where(squares > 0, squares, torch.inf).rsqrt().float()

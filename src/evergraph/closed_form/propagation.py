@@ -16,7 +16,7 @@ nothing of either is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -69,19 +69,21 @@ def propagate(scores: Tensor, graph: Adjacency, teleport: float) -> Tensor:
     return mix(powers(scores, propagation_matrix(graph, "mean", self_loops=True)), teleport)
 
 
-def unary_term(probabilities: Tensor, features: Rows) -> Tensor:
-    r"""Computes what a node's own features say of its class, ``[n, k]``, before a softmax.
+def unary_terms(probabilities: Sequence[Tensor], features: Rows) -> Sequence[Tensor]:
+    r"""Computes what a node's own features say of its class, each ``[n, k]``, before a softmax.
 
     The probabilities of all nodes, labelled or not, are regressed on the features by ridge, and
     every node gets what the *others* make of it: with :math:`h_i` its leverage, node :math:`i`'s
     residual :math:`e_i` becomes :math:`e_i / (1 - h_i)`.
 
     Args:
-        probabilities: Of every class for every node, ``[n, k]``.
+        probabilities: Of every class for every node, each ``[n, k]``.
         features: The nodes' features as rows of length one.
     """
-    nodes = evenly_spaced(probabilities.shape[0], UNARY_NODES, probabilities.device)
-    x, targets = features.rows(nodes).double(), probabilities[nodes].double()
+    first = probabilities[0]
+    nodes = evenly_spaced(first.shape[0], UNARY_NODES, first.device)
+    targets = torch.cat([one[nodes] for one in probabilities], dim=1).double()
+    x = features.rows(nodes).double()
     rows = x / nodes.numel() ** 0.5
     spectrum = Spectrum(rows)
     turned = rows @ spectrum.basis
@@ -90,7 +92,7 @@ def unary_term(probabilities: Tensor, features: Rows) -> Tensor:
     scores = features.times(weights)
     residuals = (targets - x @ weights) / (1 - leverage)[:, None]
     scores[nodes] = (targets - residuals).to(scores.dtype)
-    return scores
+    return torch.split(scores, first.shape[1], dim=1)
 
 
 def evenly_spaced(count: int, most: int, device: torch.device) -> Tensor:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
 
 from evergraph.closed_form.cross_validation import (
@@ -24,7 +23,7 @@ from evergraph.closed_form.cross_validation import (
 )
 from evergraph.closed_form.features import FeatureConfig, Rows
 from evergraph.closed_form.moments import Moments
-from evergraph.closed_form.propagation import evenly_spaced, mean_field, propagate, unary_term
+from evergraph.closed_form.propagation import evenly_spaced, mean_field, propagate, unary_terms
 from evergraph.closed_form.ridge import Ridge, TrainingRows, balanced_weights
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.tasks import LabelledNodes
@@ -165,7 +164,7 @@ class Selection:
         if not self.mean_field:
             return propagated
         probabilities = self._probabilities(propagated)
-        return self._inferred(unary_term(probabilities, features), probabilities, graph)
+        return self._inferred(unary_terms([probabilities], features)[0], probabilities, graph)
 
     def _probabilities(self, scores: Tensor) -> Tensor:
         return (scores / self.losses["score_temperature"].best).softmax(dim=1)
@@ -207,12 +206,11 @@ class Selection:
 
         add("score_temperature", plain)
         probabilities = [self._probabilities(one) for one in plain]
-        together = unary_term(torch.cat(probabilities, dim=1), features)
-        unary = torch.split(together, plain[0].shape[1], dim=1)
+        unary = unary_terms(probabilities, features)
         add("unary_temperature", unary)
-        inferred = [self._inferred(u, q, graph) for u, q in zip(unary, probabilities, strict=True)]
-        options = {OFF: plain, ON: inferred}
-        losses = {on: judged.loss(*judged.pick(scores)) for on, scores in options.items()}
+        pairs = zip(unary, probabilities, strict=True)
+        inferred = (self._inferred(own, q, graph) for own, q in pairs)  # one at a time
+        losses = {OFF: judged.loss(*judged.pick(plain)), ON: judged.loss(*judged.pick(inferred))}
         self.losses["mean_field"].add(losses, judged.count)
 
     def report(self) -> dict[str, Any]:
