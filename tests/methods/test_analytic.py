@@ -19,7 +19,7 @@ from evergraph.errors import InputError
 from evergraph.estimator.config import read_config
 from evergraph.events import TaskDone
 from evergraph.files import unpack
-from evergraph.methods import TaskContext, TrainConfig, make_method
+from evergraph.methods import TaskContext, TrainConfig, analytic_config, make_method
 from evergraph.nn import ModelConfig
 from evergraph.stream import Graph, Protocol, TaskStream
 from evergraph.stream.datasets import load_graph
@@ -295,6 +295,23 @@ def test_analytic_keeps_within_its_memory(make_graph, sparse):
     assert torch.equal(other.selection.basis, method.selection.basis)
 
 
+def test_analytic_puts_hops_side_by_side_where_neighbours_are_of_other_classes(monkeypatch):
+    """Two classes that only join each other: added up, a node and its neighbours cancel."""
+    monkeypatch.setattr(analytic_config, "SIDE_BY_SIDE", 6)
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(400) % 2
+    x = torch.randn(400, 8, generator=generator)
+    x[:, 0] += 2.0 * labels - 1
+    ends = torch.randint(200, (2, 1200), generator=generator) * 2 + torch.tensor([[0], [1]])
+    stream = TaskStream(Graph.build("two sides", x, ends, labels), Protocol())
+    method, _ = learn(stream, hops="0+1", mean_field=False)
+    assert method.selection.report()["hops"] == "0|1"
+    assert method.selection.basis.shape == (8, 3)
+    assert method.moments.width == 6
+    whole, _ = learn(stream, hops="0+1", combine="concatenate", mean_field=False)
+    assert whole.moments.width == 16  # what is asked for is not cut
+
+
 @pytest.mark.parametrize("memory", [1, "64MB", "1.5 kB", "2GB"])
 def test_analytic_takes_bytes_as_numbers_or_words(memory):
     assert make_method("analytic", {"memory": memory}).config.memory == memory
@@ -360,6 +377,8 @@ def test_analytic_in_single_precision_is_close(make_graph):
     [
         {"rank": 2},
         {"projection": 6},
+        {"memory": 300},
+        {"class_weight": "balanced", "combine": "concatenate"},
         {"projection": 20, "activation": "cos", "hops": "0+2"},
         {"projection": 20, "activation": "relu", "rank": 3, "precision": "single"},
         {"statistics": "refresh", "buffer_size": 12},

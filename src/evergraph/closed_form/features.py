@@ -266,24 +266,22 @@ class PropagatedFeatures(Rows):
     def _propagated(self) -> Iterator[tuple[int, int, Tensor]]:
         """Yields columns of S^k X, ``[n, b]``, with the place of k and of the first column."""
         powers = self.config.powers
-        for start, columns in self._columns():
-            block = columns
+        for start in range(0, self.columns, self._step):
+            block = self._columns(start, min(start + self._step, self.columns))
             for power in range(powers[-1] + 1):
                 if power:
                     block = self._matrix.times(block)
                 if power in powers:
                     yield powers.index(power), start, block
 
-    def _columns(self) -> Iterator[tuple[int, Tensor]]:
-        """Yields columns of the features or of their projection, with the first one's place."""
-        for start in range(0, self.columns, self._step):
-            stop = min(start + self._step, self.columns)
-            if self._directions is None:
-                block = take_columns(self.features, start, stop)
-            else:
-                with torch.no_grad():
-                    block = project(self.features, self._directions[:, start:stop])
-            yield start, block if self.config.scaling == "none" else block / self._lengths[:, None]
+    def _columns(self, start: int, stop: int) -> Tensor:
+        """Returns columns of the features or of their projection, rows scaled as configured."""
+        if self._directions is None:
+            block = take_columns(self.features, start, stop)
+            return block if self.config.scaling == "none" else block / self._lengths[:, None]
+        with torch.no_grad():
+            block = project(self.features, self._directions[:, start:stop])
+        return block if self.config.scaling == "none" else block.div_(self._lengths[:, None])
 
     @cached_property
     def _lengths(self) -> Tensor:
