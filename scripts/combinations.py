@@ -22,7 +22,7 @@ from torch import Tensor
 
 from evergraph.closed_form.features import propagation_matrix
 from evergraph.closed_form.moments import Moments
-from evergraph.closed_form.ridge import Ridge, RidgeSystem
+from evergraph.closed_form.ridge import Ridge
 from evergraph.closed_form.selection import STRENGTHS
 from evergraph.config import Variant, resolve
 from evergraph.events import Epoch, TaskDone
@@ -73,7 +73,7 @@ class SelfTraining(Analytic):
             sure = margin >= margin.quantile(1 - self.surest)
             joint = copy.deepcopy(self.moments)
             joint.update(self.rows(ctx).rows(nodes[sure]), found[sure])
-            self._weights = Ridge(RidgeSystem(joint), self.selection.strength).weights
+            self._weights = Ridge(joint, self.selection.balanced).weights(self.selection.strength)
 
 
 class Structured(Analytic):
@@ -105,9 +105,9 @@ class DslrHead(DSLR):
         labels = torch.cat([labels, self.buffer.labels[old]])
         moments = Moments()
         moments.update(h[nodes], labels)
-        system = RidgeSystem(moments)
-        errors = system.leave_one_out_errors(system.training_rows(h[nodes], labels), STRENGTHS)
-        return h @ Ridge(system, min(errors, key=errors.__getitem__)).weights
+        ridge = Ridge(moments, balanced=True)
+        errors = ridge.leave_one_out_errors(ridge.training_rows(h[nodes], labels), STRENGTHS)
+        return h @ ridge.weights(min(errors, key=errors.__getitem__))
 
 
 def variant(base: type[Method[Any]], **attributes: Any) -> Callable[[Any], Method[Any]]:

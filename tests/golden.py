@@ -43,6 +43,12 @@ METHODS = (
     "analytic",
     "homophily-probe",
 )
+#: What `analytic` does as 0.1.0 did, where its defaults have changed since.
+FORMER_ANALYTIC = {
+    "combine": "sum",
+    "normalisation": "symmetric",
+    "precision": "double",
+}
 SELECTORS = ("random", "mf", "cm", "cd", "im", "importance")
 VARIANTS = (
     "dslr:structure=none",
@@ -94,6 +100,11 @@ def newer_cases() -> dict[str, str]:
         "dslr:link_loss=sum,add_among=any,embedding=logits",
     )
     return {name: cases_of[name] for name in heads} | {text: text for text in variants}
+
+
+def former(method: str) -> dict[str, Any]:
+    """Returns settings that a method must be given to mean what it meant in 0.1.0."""
+    return FORMER_ANALYTIC if method.partition(":")[0] == "analytic" else {}
 
 
 def changes() -> list[tuple[str, dict[str, Any]]]:

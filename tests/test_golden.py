@@ -22,8 +22,8 @@ HASHES = json.loads((RECORDED / "hashes.json").read_text())
 
 
 def former(method):
-    """The values that a method's settings had before they could be set."""
-    return dict(method_class(Variant.parse(method).name).Config.former)
+    """The values that settings had before they could be set, or before their defaults changed."""
+    return dict(method_class(Variant.parse(method).name).Config.former) | golden.former(method)
 
 
 @pytest.mark.parametrize("name", TRAJECTORIES)

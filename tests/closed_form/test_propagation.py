@@ -14,7 +14,7 @@ from evergraph.closed_form.propagation import (
     coefficients,
     mean_field,
     propagate,
-    unary_term,
+    unary_terms,
 )
 from support import adjacency, seeded
 
@@ -119,7 +119,7 @@ def test_unary_term_is_regression_on_all_other_nodes(columns):
     features = EmbeddingRows(torch.randn(12, columns, generator=seeded(), dtype=torch.float64))
     x = features.unit
     q = torch.rand(12, 4, generator=seeded(1), dtype=torch.float64).softmax(dim=1)
-    unary = unary_term(q, features)
+    unary = unary_terms([q], features)[0]
     for node in range(12):
         rest = torch.arange(12) != node
         torch.testing.assert_close(unary[node], x[node] @ regressed(x[rest], q[rest], 12))
@@ -131,7 +131,7 @@ def test_unary_term_is_regressed_on_some_nodes_when_there_are_many(monkeypatch):
     x = features.unit
     q = torch.rand(10, 2, generator=seeded(1), dtype=torch.float64)
     some, others = torch.tensor([0, 3, 6, 9]), torch.tensor([1, 2, 4, 5, 7, 8])
-    unary = unary_term(q, features)
+    unary = unary_terms([q], features)[0]
     torch.testing.assert_close(unary[others], (x @ regressed(x[some], q[some], 4))[others])
     without_first = x[0] @ regressed(x[some[1:]], q[some[1:]], 4)
     torch.testing.assert_close(unary[0], without_first)

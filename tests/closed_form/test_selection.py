@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 
-from evergraph.closed_form import selection as module
-from evergraph.closed_form.cross_validation import TEMPERATURES, ValidationLoss
+from evergraph.closed_form import cross_validation
+from evergraph.closed_form.cross_validation import LeftOut
 from evergraph.closed_form.features import EmbeddingRows, FeatureConfig, PropagatedFeatures
 from evergraph.closed_form.moments import Moments
-from evergraph.closed_form.propagation import mean_field, propagate, unary_term
-from evergraph.closed_form.ridge import Ridge, RidgeSystem
-from evergraph.closed_form.selection import HOPS, Selection, surely_best, teleport_losses
+from evergraph.closed_form.propagation import mean_field, propagate, unary_terms
+from evergraph.closed_form.ridge import Ridge, balanced_weights
+from evergraph.closed_form.selection import TELEPORTS, Selection
 from evergraph.stream import LabelledNodes
 from support import adjacency, seeded
 
@@ -29,8 +27,16 @@ NEW = LabelledNodes(torch.arange(11, 24), torch.tensor([3, 2, 2, 3, 3, 2, 3, 2, 
 TELEPORT = 0.5
 
 
+KINDS = [
+    FeatureConfig(hops="0+1+2"),
+    FeatureConfig(hops="0"),
+    FeatureConfig(hops="2+3"),
+    FeatureConfig(hops="0+1", combine="concatenate", normalisation="mean"),
+]
+
+
 def given(mean_field="auto", teleport=TELEPORT) -> Selection:
-    return Selection("0", 0.02, teleport, mean_field)
+    return Selection(KINDS[1:2], 0.02, teleport, mean_field, class_weight="natural")
 
 
 def moments() -> Moments:
@@ -41,24 +47,37 @@ def moments() -> Moments:
 
 
 def selected(selection: Selection, num_seen=10, old_classes=(0, 1), train=NEW) -> Selection:
-    system = RidgeSystem(moments())
-    rows = system.training_rows(X[train.nodes], train.labels)
-    validation = ValidationLoss(system, train, num_seen, old_classes)
-    selection.select_inference(
-        Ridge(system, 0.02), rows, validation, rows=ROWS, features=FEATURES, graph=GRAPH
-    )
+    ridge = selection.solve(moments(), X[train.nodes], train.labels)
+    selection.select_inference(left_out(ridge, num_seen, old_classes, train), ROWS, FEATURES, GRAPH)
     return selection
+
+
+def left_out(ridge: Ridge | None = None, num_seen=10, old_classes=(0, 1), train=NEW) -> LeftOut:
+    ridge, seen = ridge or Ridge(moments(), False), {"num_seen": num_seen}
+    return LeftOut(ridge, X[train.nodes], train, 0.02, **seen, old_classes=old_classes)
 
 
 def without(group: torch.Tensor) -> torch.Tensor:
     """Scores of all nodes from ridge regression on all training nodes but a group of new ones."""
     nodes = torch.cat([OLD.nodes, NEW.nodes])
     labels = torch.cat([OLD.labels, NEW.labels])
-    weight = (4 * torch.bincount(labels))[labels].double().reciprocal()
+    weight = torch.full((21, 1), 1 / 21, dtype=torch.float64)
     weight[8:][group] = 0
     rows, targets = X[nodes], torch.nn.functional.one_hot(labels).double()
-    left = rows.t() @ (weight[:, None] * rows) + 0.02 * torch.eye(6)
-    return X @ torch.linalg.solve(left, rows.t() @ (weight[:, None] * targets))
+    left = rows.t() @ (weight * rows) + 0.02 * torch.eye(6)
+    return X @ torch.linalg.solve(left, rows.t() @ (weight * targets))
+
+
+def in_groups() -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Scores without each of three groups, then with all; and the groups."""
+    group = torch.arange(13) % 3
+    nobody = torch.zeros(13, dtype=torch.bool)
+    return [*(without(group == one) for one in range(3)), without(nobody)], group
+
+
+def own_group(everyone: list[torch.Tensor]) -> torch.Tensor:
+    rows = [everyone[place % 3][node] for place, node in enumerate(NEW.nodes.tolist())]
+    return torch.stack(rows)
 
 
 def best(costs: dict[float, float]) -> float:
@@ -66,35 +85,54 @@ def best(costs: dict[float, float]) -> float:
 
 
 def test_mean_field_is_judged_by_solving_without_each_group(monkeypatch):
-    monkeypatch.setattr(module, "GROUPS", 3)
+    monkeypatch.setattr(cross_validation, "GROUPS", 3)
     selection = selected(given())
-    validation = ValidationLoss(RidgeSystem(moments()), NEW, 10, [0, 1])
-    group = torch.arange(13) % 3
-    nobody = torch.zeros(13, dtype=torch.bool)
-    plain = [propagate(without(group == one), GRAPH, TELEPORT) for one in range(3)]
-    plain.append(propagate(without(nobody), GRAPH, TELEPORT))
-
-    def own_group(everyone: list[torch.Tensor]) -> torch.Tensor:
-        rows = [everyone[place % 3][node] for place, node in enumerate(NEW.nodes.tolist())]
-        return torch.stack(rows)
-
+    validation = left_out()
+    scores, _ = in_groups()
+    plain = [propagate(one, GRAPH, TELEPORT) for one in scores]
     scale = best(validation.by_temperature(own_group(plain)))
     q = [(part / scale).softmax(dim=1) for part in plain]
-    unary = [unary_term(part, FEATURES) for part in q]
+    unary = [unary_terms([part], FEATURES)[0] for part in q]
     mine = best(validation.by_temperature(own_group(unary)))
     inferred = [mean_field(a / mine, b, GRAPH) for a, b in zip(unary, q, strict=True)]
+    old = validation.old_nodes
     expected = {
-        0.0: 13 * validation.of(own_group(plain), plain[-1]),
-        1.0: 13 * validation.of(own_group(inferred), inferred[-1]),
+        0.0: 13 * validation.loss(own_group(plain), plain[-1][old]),
+        1.0: 13 * validation.loss(own_group(inferred), inferred[-1][old]),
     }
     losses = selection.losses
     assert losses["mean_field"] == pytest.approx(expected, rel=1e-5)
     assert (losses["score_temperature"].best, losses["unary_temperature"].best) == (scale, mine)
     assert selection.mean_field == (expected[1.0] < expected[0.0])
-    scores = without(nobody)
     for mode, shown in ((False, plain[-1]), (True, inferred[-1])):
-        found = selected(given(mode)).infer(scores, FEATURES, GRAPH)
+        found = selected(given(mode)).infer(scores[-1], FEATURES, GRAPH)
         torch.testing.assert_close(found, shown, rtol=0, atol=1e-5)
+
+
+def test_teleport_is_judged_by_solving_without_each_group(monkeypatch):
+    monkeypatch.setattr(cross_validation, "GROUPS", 3)
+    losses = selected(given(teleport="auto")).losses["teleport"]
+    validation = left_out()
+    for teleport in TELEPORTS:
+        shown = [propagate(one, GRAPH, teleport) for one in in_groups()[0]]
+        expected = validation.loss(own_group(shown), shown[-1][validation.old_nodes])
+        assert losses[teleport] == pytest.approx(13 * expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "balanced_accuracy"])
+def test_class_weights_are_chosen_by_what_is_wrong_without_each_node(metric):
+    selection = Selection(KINDS[1:2], 0.02, 1.0, False, metric=metric)
+    assert selection.balanced == (metric == "balanced_accuracy")  # nothing is known yet
+    ridge = selection.solve(moments(), X[NEW.nodes], NEW.labels)
+    weights = torch.full((13,), 1 / 13) if metric == "accuracy" else balanced_weights(NEW.labels)
+    expected = {}
+    for balanced in (False, True):
+        other = Ridge(moments(), balanced)
+        train = other.training_rows(X[NEW.nodes], NEW.labels)
+        wrong = other.leave_one_out_scores(train, 0.02).argmax(dim=1) != NEW.labels
+        expected[float(balanced)] = 13 * float((weights * wrong).sum())
+    assert selection.losses["balanced"] == pytest.approx(expected)
+    assert selection.balanced == ridge.balanced == (expected[1.0] < expected[0.0])
 
 
 def test_losses_add_up_and_those_at_temperatures_fade_when_classes_come():
@@ -108,26 +146,17 @@ def test_losses_add_up_and_those_at_temperatures_fade_when_classes_come():
     assert again == pytest.approx({v: 2 * loss for v, loss in once["score_temperature"].items()})
 
 
-def test_mean_field_is_judged_on_some_nodes_when_there_are_many(monkeypatch):
-    monkeypatch.setattr(module, "JUDGED_NODES", 5)
-    few = selected(given(True))
-    monkeypatch.setattr(module, "JUDGED_NODES", 13)
-    same = selected(given(True), train=NEW.take(torch.tensor([0, 3, 6, 9, 12])))
-    assert few.losses == same.losses
-
-
 def test_nothing_is_judged_that_is_given():
     selection = selected(given(False))
-    assert selection.memory_bytes() == 0
+    assert selection.memory_bytes() == 8  # the error of the one strength
     assert (selection.teleport, selection.mean_field) == (TELEPORT, False)
 
 
 def test_selection_is_restored_with_its_choices():
     selection, other = selected(given(teleport="auto")), given(teleport="auto")
-    selection.losses["strength"].add({0.02: 1.0}, 13)
     other.load_state_dict(selection.state_dict())
     assert other.report() == selection.report()
-    scores = without(torch.tensor([0]))
+    scores = in_groups()[0][-1]
     assert torch.equal(
         other.infer(scores, FEATURES, GRAPH), selection.infer(scores, FEATURES, GRAPH)
     )
@@ -149,94 +178,12 @@ def test_selection_refuses_losses_that_do_not_fit(part, losses):
         given().load_state_dict(state)
 
 
-LOOPS = [(0, 1), (1, 2), (2, 3), (3, 0), (4, 5), (5, 6), (6, 0), (7, 8), (8, 9), (9, 4), (2, 7)]
-
-
-def least(loss) -> float:
-    return min(loss(temperature) for temperature in TEMPERATURES)
-
-
-@pytest.mark.parametrize("columns", [3, 30], ids=["tall", "wide"])
-def test_teleport_losses_are_those_of_solving_without_each_node(columns):
-    graph = adjacency(10, LOOPS)
-    rows = EmbeddingRows(torch.randn(10, columns, generator=seeded(), dtype=torch.float64))
-    x = rows.unit
-    old, new = torch.tensor([0, 1, 2]), torch.tensor([4, 5, 7, 8, 9])
-    old_labels, new_labels = torch.tensor([0, 1, 1]), torch.tensor([4, 2, 2, 4, 4])
-    moments = Moments()
-    moments.update(x[old], old_labels)
-    moments.update(x[new], new_labels)
-    system = RidgeSystem(moments)
-    validation = ValidationLoss(system, LabelledNodes(new, new_labels), 4, [0, 1])
-    train = system.training_rows(x[new], new_labels)
-    found = teleport_losses(Ridge(system, 0.02), train, validation, rows, graph)
-
-    nodes = torch.cat([old, new])
-    column = torch.tensor([0, 1, 1, 3, 2, 2, 3, 3])  # of classes 0, 1, 2 and 4
-    weight = (4 * torch.tensor([1.0, 2.0, 2.0, 3.0]))[column].double().reciprocal()[:, None]
-    targets = torch.nn.functional.one_hot(column).double()
-
-    def solved(rest: torch.Tensor) -> torch.Tensor:
-        rows = x[nodes[rest]]
-        left = rows.t() @ (weight[rest] * rows) + 0.02 * torch.eye(columns)
-        return x @ torch.linalg.solve(left, rows.t() @ (weight[rest] * targets[rest]))
-
-    everyone = torch.ones(8, dtype=torch.bool)
-    for teleport in (1.0, 0.5, 0.2):
-        left_out = []
-        for place in range(3, 8):
-            rest = everyone.clone()
-            rest[place] = False
-            left_out.append(propagate(solved(rest), graph, teleport)[nodes[place]].tolist())
-        seen = propagate(solved(everyone), graph, teleport)[:4].tolist()  # seen before
-
-        def loss(t: float, left_out=left_out, seen=seen) -> float:
-            current = 0.0
-            for row, c in zip(left_out, [3, 2, 2, 3, 3], strict=True):
-                cost = math.log(sum(math.exp((s - row[c]) / t) for s in row))
-                current += cost / (2 * {2: 2, 3: 3}[c])  # classes alike
-            taken = 0.0
-            for row in seen:
-                top = max(row)
-                odds = [math.exp((s - top) / t) for s in row]
-                taken += -math.log(max(sum(odds[:2]), 1e-300) / sum(odds)) / len(seen)
-            return (2 * current + 2 * taken) / 4
-
-        assert found[teleport] == pytest.approx(least(loss), rel=1e-5)
-
-
-def loss_of(*values: float) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.float64)
-
-
-def test_surely_best_needs_more_than_two_standard_errors():
-    labels = torch.tensor([0, 0, 1, 1])
-    usual = loss_of(1.0, 1.0, 1.0, 1.0)
-    # Saved 0.5, 0.5, 0.5, 0.1: mean 0.4, standard deviation 0.2, standard error 0.1.
-    sure = surely_best({"0+1+2": usual, "2+3": loss_of(0.5, 0.5, 0.5, 0.9)}, labels)
-    assert sure[0] == "2+3"
-    assert sure[1] == pytest.approx({"0+1+2": 1.0, "2+3": 0.6})
-    # Saved 0.5, 0.5, 0, 0: mean 0.25, standard error 0.289 / 2 = 0.144.
-    unsure = surely_best({"2+3": loss_of(0.5, 0.5, 1.0, 1.0), "0+1+2": usual}, labels)
-    assert unsure[0] == "0+1+2"
-
-
-def test_surely_best_lets_classes_weigh_the_same():
-    labels = torch.tensor([0] * 8 + [1] * 2)
-    usual = loss_of(*[1.0] * 10)
-    # Eight save 0.1 and two lose 0.3: as nodes that is a gain of 0.02, as classes a loss of 0.1.
-    other = loss_of(*[0.9] * 8, 1.3, 1.3)
-    choice = surely_best({"0": other, "0+1+2": usual}, labels)
-    assert choice[0] == "0+1+2"
-    assert choice[1]["0"] == pytest.approx(1.1)
-
-
 def chosen_hops(x: torch.Tensor, graph, labels: torch.Tensor) -> str:
-    selection = Selection("auto", "auto", 1.0, False)
-    features = PropagatedFeatures(x, graph, FeatureConfig(), seed=0)
-    selection.select_hops(features, LabelledNodes(torch.arange(labels.numel()), labels))
-    assert set(selection.hop_losses) == set(HOPS)
-    return selection.hops
+    selection = Selection(KINDS, "auto", 1.0, False)
+    train = LabelledNodes(torch.arange(labels.numel()), labels)
+    kind = selection.select_kind(lambda kind: PropagatedFeatures(x, graph, kind, seed=0), train)
+    assert set(selection.kind_losses) == {"0+1+2", "0", "2+3", "0|1"}
+    return kind.name
 
 
 @pytest.mark.parametrize("labels", [[0], [0, 1], [0, 0, 0]], ids=str)

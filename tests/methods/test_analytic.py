@@ -13,23 +13,30 @@ import torch
 import yaml
 
 from evergraph.closed_form.cross_validation import TEMPERATURES
-from evergraph.closed_form.selection import HOPS, STRENGTHS, TELEPORTS
+from evergraph.closed_form.selection import STRENGTHS, TELEPORTS
 from evergraph.config import RunConfig, Variant, resolve
 from evergraph.errors import InputError
 from evergraph.estimator.config import read_config
 from evergraph.events import TaskDone
 from evergraph.files import unpack
-from evergraph.methods import TaskContext, TrainConfig, make_method
-from evergraph.methods.analytic import AnalyticConfig
+from evergraph.methods import TaskContext, TrainConfig, analytic_config, make_method
+from evergraph.methods.analytic_config import AnalyticConfig
 from evergraph.nn import ModelConfig
-from evergraph.stream import Protocol, TaskStream
+from evergraph.stream import Graph, Protocol, TaskStream
 from evergraph.stream.datasets import load_graph
 from evergraph.testing import find_leaks
 from evergraph.train import Learner, train
 
 MODEL, TRAINING = ModelConfig(channels=4, heads=2), TrainConfig(epochs=3)
 # Rows that do not change while the graph grows, each node predicted by itself.
-FIXED = {"hops": "0", "strength": 0.01, "teleport": 1, "mean_field": False}
+FIXED = {
+    "hops": "0",
+    "strength": 0.01,
+    "teleport": 1,
+    "mean_field": False,
+    "class_weight": "natural",
+    "precision": "double",
+}
 ARRIVED = FIXED | {"hops": "2", "statistics": "arrival"}
 
 
@@ -54,12 +61,10 @@ def smoothed(stream: TaskStream, task: int, hops: int) -> torch.Tensor:
 
 
 def ridge(rows: torch.Tensor, labels: torch.Tensor, strength: float) -> torch.Tensor:
-    """Joint ridge regression of one-hot labels, every class weighing the same."""
-    counts = torch.bincount(labels)
-    weight = (counts * counts.numel())[labels].double().reciprocal()[:, None]
-    targets = torch.nn.functional.one_hot(labels).double()
-    left = rows.t() @ (weight * rows) + strength * torch.eye(rows.shape[1], dtype=rows.dtype)
-    return torch.linalg.solve(left, rows.t() @ (weight * targets))
+    """Joint ridge regression of one-hot labels, every row weighing the same."""
+    targets, n = torch.nn.functional.one_hot(labels).double(), labels.numel()
+    left = rows.t() @ rows / n + strength * torch.eye(rows.shape[1], dtype=rows.dtype)
+    return torch.linalg.solve(left, rows.t() @ targets / n)
 
 
 def train_parts(stream: TaskStream) -> list[torch.Tensor]:
@@ -84,7 +89,7 @@ def test_analytic_is_joint_ridge_when_rows_stay(make_graph, sparse):
     x = dense.features.double() / dense.features.double().norm(dim=1, keepdim=True)
     nodes = torch.cat(train_parts(stream))
     expected = x @ ridge(x[nodes], stream.labels[nodes], 0.01)
-    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(logits.double(), expected, rtol=0, atol=1e-5)
 
 
 def test_analytic_takes_rows_as_they_arrive(make_graph):
@@ -93,7 +98,8 @@ def test_analytic_takes_rows_as_they_arrive(make_graph):
     parts = train_parts(stream)
     rows = torch.cat([smoothed(stream, t, 2)[nodes] for t, nodes in enumerate(parts)])
     weights = ridge(rows, stream.labels[torch.cat(parts)], 0.01)
-    torch.testing.assert_close(logits, smoothed(stream, 2, 2) @ weights, rtol=0, atol=1e-5)
+    expected = smoothed(stream, 2, 2) @ weights
+    torch.testing.assert_close(logits.double(), expected, rtol=0, atol=1e-5)
 
 
 def test_analytic_follows_the_nodes_seen_before(make_graph):
@@ -109,7 +115,7 @@ def test_analytic_follows_the_nodes_seen_before(make_graph):
             rows = [x + moved for x in rows]
         rows.append(now[nodes])
     weights = ridge(torch.cat(rows), stream.labels[torch.cat(parts)], 0.01)
-    torch.testing.assert_close(logits, now @ weights, rtol=0, atol=1e-5)
+    torch.testing.assert_close(logits.double(), now @ weights, rtol=0, atol=1e-5)
     assert method.mean_of == 60
     torch.testing.assert_close(method.mean_row, now.mean(dim=0), rtol=0, atol=1e-6)
 
@@ -122,10 +128,10 @@ def test_analytic_propagates_the_scores_of_joint_ridge(make_graph):
     average = torch.eye(60, dtype=torch.float64)
     average[view.adjacency.dst, view.adjacency.src] = 1
     average /= average.sum(dim=1, keepdim=True)
-    expected = alone
+    expected = alone.double()
     for _ in range(5):
         expected = 0.4 * alone + 0.6 * average @ expected
-    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(logits.double(), expected, rtol=0, atol=1e-6)
 
 
 def test_analytic_chooses_the_teleport_of_least_loss(make_graph):
@@ -240,17 +246,17 @@ def test_analytic_refresh_with_all_nodes_kept_follows_the_class_means(make_graph
     for label in range(4):  # those of tasks before the last
         nodes = stream.tasks[label // 2].train_nodes
         mean = rows[nodes[stream.labels[nodes] == label]].mean(dim=0)
-        torch.testing.assert_close(moved.moments.classes[label].mean, mean, rtol=0, atol=1e-5)
-        assert (stayed.moments.classes[label].mean - mean).abs().max() > 1e-3
+        torch.testing.assert_close(moved.moments.means[label], mean, rtol=0, atol=1e-5)
+        assert (stayed.moments.means[label] - mean).abs().max() > 1e-3
 
 
 def test_analytic_counts_what_it_keeps(make_graph):
     stream = TaskStream(make_graph(60, 6, num_features=5), Protocol())
     method, _ = learn(stream, **FIXED, statistics="arrival")
     assert method.buffer is None
-    # Six classes of seven training nodes in five columns: a mean and five rows of a factor each;
-    # then one strength's error and the number of nodes seen.
-    assert method.memory_bytes() == 6 * (8 * (5 + 25) + 16) + 16
+    # A mean, a count and a label for each of six classes, a scatter of five columns; then one
+    # strength's error and the number of nodes seen.
+    assert method.memory_bytes() == 6 * (8 * 5 + 16) + 8 * 25 + 16
     following, _ = learn(stream, **FIXED)
     assert following.memory_bytes() == method.memory_bytes() + 8 * 5  # their mean row
     choosing, _ = learn(stream, **FIXED | {"teleport": "auto"})
@@ -258,30 +264,92 @@ def test_analytic_counts_what_it_keeps(make_graph):
     inferring, _ = learn(stream, **FIXED | {"mean_field": "auto"})
     # Two losses, and those at temperatures, of scores and of the unary term.
     assert inferring.memory_bytes() == following.memory_bytes() + 8 * (2 + 2 * len(TEMPERATURES))
-    single, _ = learn(stream, precision="single", **FIXED)
-    assert single.memory_bytes() == 6 * (4 * (5 + 25) + 16) + 16 + 4 * 5
+    weighing, _ = learn(stream, **FIXED | {"class_weight": "auto"})
+    # The strength's other error, and what is wrong with either.
+    assert weighing.memory_bytes() == following.memory_bytes() + 8 * 3
+    single, _ = learn(stream, **FIXED | {"precision": "single"})
+    assert single.memory_bytes() == 6 * (4 * 5 + 16) + 4 * 25 + 16 + 4 * 5
     refreshed, _ = learn(stream, statistics="refresh", buffer_size=12, **FIXED)
     kept = len(refreshed.buffer)
     assert 0 < kept <= 12
     assert refreshed.memory_bytes() == method.memory_bytes() + kept * (16 + 5 * 8)
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_analytic_keeps_within_its_memory(make_graph, sparse):
+    stream = TaskStream(make_graph(200, 4, num_features=40, sparse=sparse), Protocol())
+    free, _ = learn(stream, memory=None, combine="sum")
+    assert free.selection.basis is None
+    assert free.moments.scatter.shape == (40, 40)
+    method, logits = learn(stream, memory=3000, combine="sum")
+    columns = method.moments.width
+    assert method.selection.report()["columns"] == columns < 40
+    # What the budget is for: a scatter of so many columns and their directions; one more would
+    # be too much.
+    kept = [4 * c * c + 4 * 40 * c for c in (columns, columns + 1)]
+    assert kept[0] <= 3000 < kept[1]
+    assert method.memory_bytes() < 3000 + 4 * columns * 5 + 2000  # means, losses
+    right = (logits.argmax(dim=1) == stream.labels).double().mean()
+    assert right > 0.8
+    other = make_method("analytic", {"memory": 3000, "combine": "sum"})
+    other.load_state_dict(method.state_dict())
+    assert torch.equal(other.selection.basis, method.selection.basis)
+
+
+def test_analytic_puts_hops_side_by_side_where_neighbours_are_of_other_classes(monkeypatch):
+    """Two classes that only join each other: added up, a node and its neighbours cancel."""
+    monkeypatch.setattr(analytic_config, "SIDE_BY_SIDE", 6)
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(400) % 2
+    x = torch.randn(400, 8, generator=generator)
+    x[:, 0] += 2.0 * labels - 1
+    ends = torch.randint(200, (2, 1200), generator=generator) * 2 + torch.tensor([[0], [1]])
+    stream = TaskStream(Graph.build("two sides", x, ends, labels), Protocol())
+    method, _ = learn(stream, hops="0+1", mean_field=False)
+    assert method.selection.report()["hops"] == "0|1"
+    assert method.selection.basis.shape == (8, 3)
+    assert method.moments.width == 6
+    whole, _ = learn(stream, hops="0+1", combine="concatenate", mean_field=False)
+    assert whole.moments.width == 16  # what is asked for is not cut
+
+
+@pytest.mark.parametrize("memory", [1, "64MB", "1.5 kB", "2GB"])
+def test_analytic_takes_bytes_as_numbers_or_words(memory):
+    assert make_method("analytic", {"memory": memory}).config.memory == memory
+
+
+def test_analytic_chooses_class_weights_for_the_metric():
+    """A large class and a small one that say little: who is to be right decides."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.cat([torch.zeros(540), torch.ones(60)]).long()
+    x = torch.randn(600, 4, generator=generator)
+    x[:, 0] += 1.2 * labels
+    x[:, 3] = 5  # stands for a constant
+    graph = Graph.build("large and small", x, torch.zeros(2, 0).long(), labels)
+    found = {}
+    for metric in ("accuracy", "balanced_accuracy"):
+        method, _ = learn(TaskStream(graph, Protocol()), metric=metric, hops="0", scaling="none")
+        found[metric] = method.selection.report()["class_weight"]
+    assert found == {"accuracy": "natural", "balanced_accuracy": "balanced"}
+
+
 def test_analytic_keeps_the_hops_of_the_first_task(make_graph):
     stream = TaskStream(make_graph(60, 6, num_features=5), Protocol())
-    learner = Learner(make_method("analytic", {"strength": 0.01}))
+    learner = Learner(make_method("analytic", {"strength": 0.01, "combine": "sum"}))
     reports = []
     for event in train(learner, stream, MODEL, TRAINING, seed=0):
         if isinstance(event, TaskDone):
             reports.append(learner.method.selection.report())
-    assert reports[0]["hops"] in HOPS
-    assert set(reports[0]["hop_losses"]) == set(HOPS)
+    hops = {"0", "0+1", "0+1+2", "0+1+2+3", "2+3"}
+    assert reports[0]["hops"] in hops
+    assert set(reports[0]["hop_losses"]) == hops
     for later in reports[1:]:
         assert later["hops"] == reports[0]["hops"]
         assert later["hop_losses"] == reports[0]["hop_losses"]
-    fixed, expected = learn(stream, hops=reports[0]["hops"], strength=0.01)
+    fixed, expected = learn(stream, hops=reports[0]["hops"], strength=0.01, combine="sum")
     assert torch.equal(learner.method.predict_logits(learner.context), expected)
     # The loss of every choice and which one won.
-    assert learner.method.memory_bytes() == fixed.memory_bytes() + 8 * (len(HOPS) + 1)
+    assert learner.method.memory_bytes() == fixed.memory_bytes() + 8 * (5 + 1)
 
 
 @pytest.mark.parametrize(
@@ -290,15 +358,15 @@ def test_analytic_keeps_the_hops_of_the_first_task(make_graph):
 def test_analytic_takes_the_hops_that_suit_the_graph(homophily, signal, chosen):
     options = {"nodes": 600, "classes": 4, "homophily": homophily, "feature_signal": signal}
     stream = TaskStream(load_graph("synthetic", options=options), Protocol())
-    method, logits = learn(stream)
-    assert method.selection.hops in chosen
-    _, expected = learn(stream, hops=method.selection.hops)
+    method, logits = learn(stream, combine="sum")
+    assert method.selection.kind.hops in chosen
+    _, expected = learn(stream, combine="sum", hops=method.selection.kind.hops)
     assert torch.equal(logits, expected)
 
 
 def test_analytic_in_single_precision_is_close(make_graph):
     stream = TaskStream(make_graph(60, 6), Protocol())
-    _, double = learn(stream, hops="2", strength=0.1)
+    _, double = learn(stream, hops="2", strength=0.1, precision="double")
     _, single = learn(stream, hops="2", strength=0.1, precision="single")
     assert not torch.equal(double, single)
     torch.testing.assert_close(double, single, rtol=0, atol=1e-4)
@@ -310,6 +378,8 @@ def test_analytic_in_single_precision_is_close(make_graph):
     [
         {"rank": 2},
         {"projection": 6},
+        {"memory": 300},
+        {"class_weight": "balanced", "combine": "concatenate"},
         {"projection": 20, "activation": "cos", "hops": "0+2"},
         {"projection": 20, "activation": "relu", "rank": 3, "precision": "single"},
         {"statistics": "refresh", "buffer_size": 12},
@@ -350,7 +420,7 @@ def test_analytic_freezes_the_encoder_of_the_first_task(make_graph):
         if isinstance(event, TaskDone):
             weights.append(copy.deepcopy(learner.model.state_dict()))
     assert all(torch.equal(weights[0][key], weights[2][key]) for key in weights[0])
-    h = learner.context.embed().relu().double()
+    h = learner.context.embed().relu()
     unit = h / h.norm(dim=1, keepdim=True).clamp(min=1e-12)
     torch.testing.assert_close(learner.method.rows(learner.context).rows(torch.arange(60)), unit)
 
@@ -389,6 +459,9 @@ def test_analytic_adds_up_the_errors_of_strengths(make_graph):
         ({"teleport": 0.5, "share": 0.5}, "Expected 'teleport' alone"),
         ({"hops": "1+x"}, "Expected 'hops' as distinct numbers"),
         ({"activation": "cos"}, "Expected 'projection' beside"),
+        ({"memory": "much"}, "Expected 'memory' as a number of bytes .* write for example 64MB"),
+        ({"memory": 0}, "Expected 'memory' as a number of bytes"),
+        ({"class_weight": "even"}, "Expected 'class_weight' to be 'natural' or"),
     ],
     ids=str,
 )
@@ -446,7 +519,8 @@ def recorded_state() -> dict[str, Any]:
 
 
 def test_analytic_restores_what_0_1_0_wrote():
-    method, state = make_method("analytic"), recorded_state()
+    config = read_config(json.loads((STATE / "config.json").read_text()))
+    method, state = make_method("analytic", config.settings), recorded_state()
     method.load_state_dict(state)
     old, new = state["reader"], method.state_dict()
     assert list(new["losses"]["teleport"].values()) == list(old["shares"].values())
@@ -457,7 +531,7 @@ def test_analytic_restores_what_0_1_0_wrote():
     assert (method.selection.teleport, method.selection.mean_field) == (0.8, True)
     rows = method.moments.memory_bytes() + 8 * 6
     assert method.memory_bytes() == rows + 8 * (8 + 8 + 2 + 2 * 30 + 5 + 1 + 1)
-    config = read_config(json.loads((STATE / "config.json").read_text()))
+    assert (config.settings["class_weight"], config.settings["memory"]) == ("balanced", None)
     again = make_method("analytic", config.settings)
     assert not {"share", "beliefs"} & config.settings.keys()
     again.load_state_dict(new)
@@ -479,7 +553,7 @@ def test_analytic_restores_what_0_1_0_wrote():
     ids=str,
 )
 def test_analytic_refuses_a_state_of_other_settings(settings, changed):
-    method = make_method("analytic", settings)
+    method = make_method("analytic", {"precision": "double", **settings})
     with pytest.raises(ValueError, match=r"other|different|negative"):
         method.load_state_dict({**recorded_state(), **changed})
 

@@ -7,21 +7,28 @@ their scale does not matter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from evergraph.closed_form.features import Rows, propagation_matrix
 from evergraph.closed_form.moments import Moments
-from evergraph.closed_form.propagation import evenly_spaced
-from evergraph.closed_form.ridge import Ridge, RidgeSystem, balanced_weights
+from evergraph.closed_form.propagation import evenly_spaced, mix, powers
+from evergraph.closed_form.ridge import Ridge
+from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.tasks import LabelledNodes
 
 #: What scores are divided by before the softmax: 30 steps from 0.005 to 3.
 TEMPERATURES = tuple(0.005 * 600 ** (step / 29) for step in range(30))
 #: Most nodes seen before that a loss is computed on, evenly spaced.
-OLD_NODES = 20_000
+OLD_NODES = 2_000
+#: Standard errors by which other rows must be better than the usual ones.
+MARGIN = 2.0
+#: Groups that training nodes are left out in.
+GROUPS = 5
 
 
 class LossTotals(dict[float, float]):
@@ -52,7 +59,9 @@ def least_loss(loss: Callable[[float], float]) -> tuple[float, float]:
     return min((loss(temperature), temperature) for temperature in TEMPERATURES)
 
 
-def leave_one_out_losses(x: Tensor, labels: Tensor, strengths: Sequence[float]) -> Tensor:
+def leave_one_out_losses(
+    x: Tensor, labels: Tensor, strengths: Sequence[float], balanced: bool
+) -> Tensor:
     """Computes the cross-entropy of every row as predicted without it, ``[m]``.
 
     The strength is that of least squared error, the temperature that of least loss. Squared errors
@@ -61,11 +70,11 @@ def leave_one_out_losses(x: Tensor, labels: Tensor, strengths: Sequence[float]) 
     """
     moments = Moments()
     moments.update(x, labels)
-    system = RidgeSystem(moments)
-    train = system.training_rows(x, labels)
-    errors = system.leave_one_out_errors(train, strengths)
-    ridge = Ridge(system, min(errors, key=lambda strength: errors[strength]))
-    scores, weights = ridge.leave_one_out_scores(train), balanced_weights(labels)
+    ridge = Ridge(moments, balanced)
+    train = ridge.training_rows(x.double(), labels)
+    errors = ridge.leave_one_out_errors(train, strengths)
+    scores = ridge.leave_one_out_scores(train, min(errors, key=lambda strength: errors[strength]))
+    weights = ridge.judging_weights(train.column)
 
     def at(temperature: float) -> Tensor:
         return cross_entropy(scores / temperature, train.column, reduction="none")
@@ -73,53 +82,107 @@ def leave_one_out_losses(x: Tensor, labels: Tensor, strengths: Sequence[float]) 
     return at(least_loss(lambda temperature: float((weights * at(temperature)).sum()))[1])
 
 
-class ValidationLoss:
-    """The loss that teleport and mean field are chosen by, from the scores of nodes.
+def surely_best(
+    losses: Mapping[str, Tensor], weights: Tensor | None
+) -> tuple[str, dict[str, float]]:
+    """Takes the rows of least mean loss if they are surely better than the usual ones.
+
+    That is, if the mean of what they save, node by node, is more than :data:`MARGIN` times its
+    standard error. Returns all mean losses as well.
+
+    Args:
+        losses: The loss of every node under every choice, ``[m]``; the usual choice first.
+        weights: What nodes weigh, ``[m]`` that sum to one; None for alike.
+    """
+    usual = next(iter(losses))
+    m = losses[usual].numel()
+    weights = torch.full_like(losses[usual], 1 / max(m, 1)) if weights is None else weights
+    means = {name: float((weights * loss).sum()) for name, loss in losses.items()}
+    best = min(means, key=lambda name: means[name])
+    saved = m * weights * (losses[usual] - losses[best])
+    noise = float(saved.std()) / math.sqrt(m) if m > 1 else math.inf
+    return (best if float(saved.mean()) > MARGIN * noise else usual), means
+
+
+class LeftOut:
+    """Training nodes left out in groups, and the loss that teleport and mean field are chosen by.
 
     Training nodes count by the cross-entropy of their labels. They are of the present classes
     alone, and a setting may favour these at the expense of all others. So nodes that were there
     before a class was first seen count as well: not by their label, which is no longer at hand,
-    but by the probability that they are of *some* older class. They weigh as many classes as those
-    are.
+    but by the probability that they are of *some* older class. They weigh what those classes
+    weigh.
 
     Args:
-        system: Tells which column of scores belongs to which class.
-        train: Training nodes with their labels.
+        ridge: The regression; it holds the rows.
+        x: Rows of training nodes, ``[m, d]``.
+        train: These nodes with their labels.
+        strength: Ridge strength.
         num_seen: Nodes that were there before this task.
         old_classes: Classes known before this task.
     """
 
     def __init__(
-        self, system: RidgeSystem, train: LabelledNodes, num_seen: int, old_classes: Collection[int]
+        self,
+        ridge: Ridge,
+        x: Tensor,
+        train: LabelledNodes,
+        strength: float,
+        *,
+        num_seen: int,
+        old_classes: Collection[int],
     ) -> None:
-        self.system, self.train = system, train
-        self.num_seen, self.old_classes = num_seen, old_classes
-        self.column = system.columns_of(train.labels)
-        self.weights = balanced_weights(train.labels)
-        self.present = int(torch.unique(train.labels).numel())
-        seen = evenly_spaced(num_seen, OLD_NODES, train.nodes.device)
+        self.ridge, self.x, self.train, self.strength = ridge, x, train, strength
+        self.count, device = train.nodes.numel(), train.nodes.device
+        everyone = torch.arange(self.count, device=device)
+        self.groups = [everyone[first::GROUPS] for first in range(min(GROUPS, self.count))]
+        self.column = ridge.moments.columns_of(train.labels)
+        self.weight = ridge.judging_weights(self.column)
+        seen = evenly_spaced(num_seen, OLD_NODES, device)
         self.old_nodes = seen[~torch.isin(seen, train.nodes)]
-        is_old = [label in old_classes for label in system.labels]
-        self.old = torch.tensor(is_old, device=train.nodes.device)
-        self.new_classes = not all(is_old)
+        is_old = [label in old_classes for label in ridge.moments.labels]
+        self.old, self.new_classes = torch.tensor(is_old, device=device), not all(is_old)
+        self.present = float(ridge.share[torch.unique(self.column)].sum())
         # What the nodes seen before weigh; without a new class nothing can be taken from the old.
-        self.past = sum(is_old) if self.new_classes and self.old_nodes.numel() else 0
+        told = self.new_classes and self.old_nodes.numel() > 0
+        self.past = float(ridge.share[self.old].sum()) if told else 0.0
 
-    def take(self, rows: Tensor) -> ValidationLoss:
-        """Returns the loss on some of the training nodes."""
-        return ValidationLoss(self.system, self.train.take(rows), self.num_seen, self.old_classes)
+    def scores(self, rows: Rows) -> Sequence[Tensor]:
+        """Scores all nodes without each group, then with all training nodes, each ``[n, k]``."""
+        ridge, labels = self.ridge, self.train.labels
+        groups = [ridge.training_rows(self.x[group], labels[group]) for group in self.groups]
+        without = [ridge.weights_without(group, self.strength) for group in groups]
+        together = rows.times(torch.cat([*without, ridge.weights(self.strength)], dim=1))
+        return torch.split(together, len(ridge.moments.labels), dim=1)
 
-    def of(self, scores: Tensor, everyone: Tensor) -> float:
-        """Returns the mean loss over classes, at the temperature of least loss.
+    def pick(self, everyone: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+        """Picks what is judged from such scores of all nodes.
 
-        Args:
-            scores: Scores of the training nodes, each left out, ``[m, k]``.
-            everyone: Scores of all nodes, ``[n, k]``.
+        Returns those of the training nodes without their group ``[m, k]``, and those of the nodes
+        seen before with all ``[o, k]``.
         """
-        earlier = everyone[self.old_nodes]
+        places = [*(self.train.nodes[group] for group in self.groups), self.old_nodes]
+        *own, earlier = (one[place] for one, place in zip(everyone, places, strict=True))
+        back = torch.argsort(torch.cat(self.groups))
+        return torch.cat(own)[back], earlier
 
-        def loss(temperature: float) -> float:
-            current = self.at(scores, temperature)
+    def teleport_losses(
+        self, scores: Sequence[Tensor], graph: Adjacency, teleports: Sequence[float]
+    ) -> dict[float, float]:
+        """Returns the loss of every teleport probability, given :meth:`scores`."""
+        mean = propagation_matrix(graph, "mean", self_loops=True)
+        own, earlier = [], []
+        for steps in zip(*(powers(one, mean) for one in scores), strict=True):
+            picked = self.pick(steps)
+            own.append(picked[0])
+            earlier.append(picked[1])
+        return {value: self.loss(mix(own, value), mix(earlier, value)) for value in teleports}
+
+    def loss(self, own: Tensor, earlier: Tensor) -> float:
+        """Returns the mean loss at the temperature of least loss, given what :meth:`pick` does."""
+
+        def at(temperature: float) -> float:
+            current = self.at(own, temperature)
             if not self.past:
                 return current
             whole = torch.logsumexp(earlier / temperature, dim=1)
@@ -127,12 +190,12 @@ class ValidationLoss:
             taken = float((whole - old).mean())
             return (self.present * current + self.past * taken) / (self.present + self.past)
 
-        return least_loss(loss)[0]
+        return least_loss(at)[0]
 
     def at(self, scores: Tensor, temperature: float) -> float:
-        """Averages the cross-entropy of the training nodes' labels, classes alike."""
+        """Averages the cross-entropy of the training nodes' labels."""
         losses = cross_entropy(scores / temperature, self.column, reduction="none")
-        return float((self.weights * losses).sum())
+        return float((self.weight * losses).sum())
 
     def by_temperature(self, scores: Tensor) -> dict[float, float]:
         """Returns the mean cross-entropy of the training nodes at every temperature."""

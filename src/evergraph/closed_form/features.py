@@ -8,7 +8,7 @@ Row ``i`` is the mean or the concatenation, over the chosen hops ``k``, of row `
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -26,7 +26,9 @@ from evergraph.stream.graph import Features, row_lengths, take_columns
 from evergraph.validation import Config
 
 #: Most numbers of a block of columns, over all nodes.
-BLOCK = 1 << 25
+BLOCK = 1 << 26
+#: Most numbers of rows that are held, over all nodes; more are computed again when needed.
+HELD = 1 << 28
 
 
 class FeatureConfig(Config):
@@ -74,6 +76,16 @@ class FeatureConfig(Config):
     def powers(self) -> list[int]:
         """The hops as numbers, ascending."""
         return [int(part) for part in self.hops.split("+")]
+
+    @property
+    def name(self) -> str:
+        """The hops, joined by ``+`` where they are added up and by ``|`` side by side."""
+        return self.hops if self.combine == "sum" else self.hops.replace("+", "|")
+
+    @property
+    def blocks(self) -> int:
+        """Counts the blocks of columns that stand side by side."""
+        return 1 if self.combine == "sum" else len(self.powers)
 
     def check_memory(self, num_features: int, num_rows: int) -> None:
         """Refuses a projection if its directions and the moments of its rows cannot fit."""
@@ -138,15 +150,13 @@ class Rows(ABC):
         """Yields columns of all nodes, ``[n, b]``, with their place; each once."""
 
     def rows(self, nodes: Tensor) -> Tensor:
-        """Returns the rows of some nodes, ``[m, width]`` in double precision."""
-        out = torch.zeros(nodes.numel(), self.width, dtype=torch.float64, device=nodes.device)
-        for place, block in self.blocks():
-            out[:, place] = block[nodes].double()
-        return out
+        """Returns the rows of some nodes, ``[m, width]``."""
+        parts = {place.start: block[nodes] for place, block in self.blocks()}
+        return torch.cat([parts[start] for start in sorted(parts)], dim=1)
 
     def times(self, weights: Tensor) -> Tensor:
         """Multiplies the rows of all nodes by ``weights`` ``[width, k]``."""
-        products = (block.double() @ weights[place] for place, block in self.blocks())
+        products = (block @ weights[place].to(block.dtype) for place, block in self.blocks())
         out = next(products)
         for product in products:
             out += product
@@ -165,8 +175,8 @@ class EmbeddingRows(Rows):
     """A network's embeddings ``[n, d]`` as rows of length one; rows of zeros stay."""
 
     def __init__(self, h: Tensor) -> None:
-        lengths = h.double().norm(dim=1, keepdim=True)
-        self.unit = h.double() / torch.where(lengths > 0, lengths, 1)
+        lengths = h.norm(dim=1, keepdim=True)
+        self.unit = h / torch.where(lengths > 0, lengths, 1)
         self.width = h.shape[1]
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
@@ -175,36 +185,42 @@ class EmbeddingRows(Rows):
 
 
 class PropagatedFeatures(Rows):
-    """Features propagated over a graph, computed when they are needed."""
+    """Features propagated over a graph, computed when they are needed.
+
+    Args:
+        features: Of all nodes.
+        graph: The graph.
+        config: Which rows.
+        seed: Source of random directions.
+        basis: Directions that the features are projected on, ``[d, b]``; None for random ones or
+            none, as ``config`` says.
+    """
 
     def __init__(
-        self, features: Features, graph: Adjacency, config: FeatureConfig, seed: int
+        self,
+        features: Features,
+        graph: Adjacency,
+        config: FeatureConfig,
+        seed: int,
+        basis: Tensor | None = None,
     ) -> None:
         self.features, self.graph, self.config, self.seed = features, graph, config, seed
-        self.columns = config.projection or features.shape[1]  # of one hop
-        self.width = self.columns * (1 if config.combine == "sum" else len(config.powers))
+        self.basis = basis
+        if basis is not None:
+            self.columns = basis.shape[1]  # of one hop
+        else:
+            self.columns = config.projection or features.shape[1]
+        self.width = self.columns * config.blocks
         self._step = max(1, BLOCK // max(graph.num_nodes, 1))  # columns of a block
-
-    def rows_by_hops(self, nodes: Tensor, choices: Sequence[str]) -> Iterator[Tensor]:
-        """Yields the rows of some nodes as each choice of hops makes them; propagates once."""
-        powers = sorted({int(part) for choice in choices for part in choice.split("+")})
-        hops = "+".join(map(str, powers))
-        wide = self.config.model_copy(update={"hops": hops, "combine": "concatenate"})
-        side_by_side = PropagatedFeatures(self.features, self.graph, wide, self.seed).rows(nodes)
-        blocks = torch.split(side_by_side.mul_(len(powers) ** 0.5), self.columns, dim=1)
-        for choice in choices:
-            mine = [blocks[powers.index(int(part))] for part in choice.split("+")]
-            if self.config.combine == "sum":
-                yield sum(mine[1:], mine[0]) / len(mine)
-            else:
-                yield torch.cat(mine, dim=1) / len(mine) ** 0.5
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """Yields finished columns of all nodes, ``[n, b]``, with their place in a row.
 
-        A single block is held, for it is needed again and again; no caller may change it.
+        They are held if they were propagated and are few, for they are needed again; no caller may
+        change them.
         """
-        yield from self._finished() if self._step < self.width else self._held
+        held = self.config.powers[-1] > 0 and self.width * self.graph.num_nodes <= HELD
+        yield from self._held if held else self._finished()
 
     @cached_property
     def _held(self) -> list[tuple[slice, Tensor]]:
@@ -214,7 +230,9 @@ class PropagatedFeatures(Rows):
         last = len(self.config.powers) - 1
         added: list[Tensor] = []  # the hops so far of the present columns, when they are added up
         for index, start, block in self._propagated():
-            unit = self._activate(block * self._scales[index][:, None], start)
+            whole = self._step >= self.columns  # then a second pass would tell nothing new
+            length = torch.linalg.vector_norm(block, dim=1) if whole else self._lengths_of[index]
+            unit = self._activate(block, torch.where(length > 0, length, 1), start)
             if self.config.combine == "concatenate":
                 first = index * self.columns + start
                 yield slice(first, first + unit.shape[1]), unit
@@ -224,47 +242,46 @@ class PropagatedFeatures(Rows):
                 yield slice(start, start + unit.shape[1]), added[0]
 
     @cached_property
-    def _scales(self) -> Tensor:
-        """What every hop's rows are multiplied by to have length one, ``[hops, n]``."""
+    def _lengths_of(self) -> Tensor:
+        """The lengths of every hop's rows, ``[hops, n]``."""
         n, hops = self.graph.num_nodes, len(self.config.powers)
         squares = torch.zeros(hops, n, dtype=torch.float64, device=self.graph.device)
         for index, _, block in self._propagated():
-            squares[index] += block.double().square().sum(dim=1)
-        return torch.where(squares > 0, squares, torch.inf).rsqrt().float()
+            squares[index] += block.square().sum(dim=1)
+        return squares.sqrt().float()
 
-    def _activate(self, block: Tensor, start: int) -> Tensor:
-        """Applies the activation to columns of unit rows, then shares length among hops."""
-        if self.config.activation != "none":
-            argument = self.config.bandwidth * self.columns**0.5 * block
-            if self.config.activation == "relu":
-                block = argument.relu()
-            else:
-                block = (argument + self._phases[start : start + block.shape[1]]).cos()
-            block = block * (2 / self.columns) ** 0.5
+    def _activate(self, block: Tensor, length: Tensor, start: int) -> Tensor:
+        """Applies the activation to columns of rows made unit, then shares length among hops."""
         hops = len(self.config.powers)
-        return block / (hops if self.config.combine == "sum" else hops**0.5)
+        share = hops if self.config.combine == "sum" else hops**0.5
+        if self.config.activation == "none":
+            return block / (share * length)[:, None]
+        argument = self.config.bandwidth * self.columns**0.5 * block / length[:, None]
+        if self.config.activation == "relu":
+            shaped = argument.relu()
+        else:
+            shaped = (argument + self._phases[start : start + block.shape[1]]).cos()
+        return torch.mul(shaped, (2 / self.columns) ** 0.5 / share)
 
     def _propagated(self) -> Iterator[tuple[int, int, Tensor]]:
         """Yields columns of S^k X, ``[n, b]``, with the place of k and of the first column."""
         powers = self.config.powers
-        for start, columns in self._columns():
-            block = columns
+        for start in range(0, self.columns, self._step):
+            block = self._columns(start, min(start + self._step, self.columns))
             for power in range(powers[-1] + 1):
                 if power:
                     block = self._matrix.times(block)
                 if power in powers:
                     yield powers.index(power), start, block
 
-    def _columns(self) -> Iterator[tuple[int, Tensor]]:
-        """Yields columns of the features or of their projection, with the first one's place."""
-        for start in range(0, self.columns, self._step):
-            stop = min(start + self._step, self.columns)
-            if self.config.projection is None:
-                block = take_columns(self.features, start, stop)
-            else:
-                with torch.no_grad():
-                    block = project(self.features, self._directions[:, start:stop])
-            yield start, block if self.config.scaling == "none" else block / self._lengths[:, None]
+    def _columns(self, start: int, stop: int) -> Tensor:
+        """Returns columns of the features or of their projection, rows scaled as configured."""
+        if self._directions is None:
+            block = take_columns(self.features, start, stop)
+            return block if self.config.scaling == "none" else block / self._lengths[:, None]
+        with torch.no_grad():
+            block = project(self.features, self._directions[:, start:stop])
+        return block if self.config.scaling == "none" else block.div_(self._lengths[:, None])
 
     @cached_property
     def _lengths(self) -> Tensor:
@@ -277,8 +294,10 @@ class PropagatedFeatures(Rows):
         return propagation_matrix(self.graph, self.config.normalisation, self.config.self_loops)
 
     @cached_property
-    def _directions(self) -> Tensor:
-        """Random directions, the same at every task and on every device, ``[d, projection]``."""
+    def _directions(self) -> Tensor | None:
+        """What features are projected on, ``[d, columns]``; random ones never change."""
+        if self.basis is not None or self.config.projection is None:
+            return self.basis
         generator = make_generator(self.seed, "random features")
         shape = (self.features.shape[1], self.columns)
         return torch.randn(shape, generator=generator).to(self.graph.device)

@@ -1,14 +1,13 @@
-"""Moments: all that a closed-form learner keeps of the rows it has seen, class by class.
+"""Moments: all that a closed-form learner keeps of the rows it has seen.
 
-A class is its number of rows, their mean and a factor of their scatter. Two batches of a class
-merge exactly, so that it does not matter how rows were cut into batches or when a class came.
+Every class has its number of rows and their mean; the scatter around these means is one for all
+classes. Batches merge exactly, so that it does not matter how rows were cut or when a class came.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,109 +17,145 @@ from torch import Tensor
 ROWS = 4096
 
 
-@dataclass(frozen=True)
-class ClassMoments:
-    r"""Count, mean and scatter of one class's rows.
-
-    ``factor`` is a triangular :math:`R` with :math:`R^\top R = \sum_i (x_i - \mu)(x_i - \mu)^\top`:
-    it tells what that matrix tells and takes less room where a class has fewer rows than columns.
-    When a rank limits it, it holds the strongest directions, and ``rest`` is the mean energy per
-    column that the others had.
-    """
-
-    count: int
-    mean: Tensor  # [d]
-    factor: Tensor  # [r, d]
-    rest: float = 0.0
-
-    @classmethod
-    def empty(cls, width: int, like: Tensor) -> ClassMoments:
-        """Returns the moments of no rows."""
-        return cls(0, like.new_zeros(width), like.new_zeros(0, width))
-
-    def merge(self, rows: Tensor, rank: int | None = None) -> ClassMoments:
-        """Takes in more rows of the class, ``[m, d]`` in double precision."""
-        merged = self
-        for block in torch.split(rows, ROWS):
-            merged = merged._with(block, rank)
-        return merged
-
-    def _with(self, rows: Tensor, rank: int | None) -> ClassMoments:
-        old, new = self.count, rows.shape[0]
-        mean = rows.mean(dim=0)
-        apart = mean - self.mean
-        # Scatters add up but for the distance between the two means.
-        bridge = math.sqrt(old * new / (old + new)) * apart
-        stacked = torch.cat([self.factor, rows - mean, bridge[None]])
-        factor, lost = (_triangular(stacked), 0.0) if rank is None else _strongest(stacked, rank)
-        joint = self.mean + apart * (new / (old + new))
-        return ClassMoments(old + new, joint, factor, self.rest + lost)
-
-    def to(self, dtype: torch.dtype) -> ClassMoments:
-        """Rounds to another precision."""
-        return replace(self, mean=self.mean.to(dtype), factor=self.factor.to(dtype))
-
-    def memory_bytes(self) -> int:
-        """Counts the bytes of the mean, the factor and two numbers."""
-        return (self.mean.numel() + self.factor.numel()) * self.mean.element_size() + 16
-
-
 class Moments:
-    """The moments of every class seen.
+    r"""Counts and means of classes, and the scatter within them.
+
+    The scatter is :math:`\sum_i (x_i - \mu_{c(i)})(x_i - \mu_{c(i)})^\top`. While fewer rows than
+    columns have come, ``scatter`` is a triangular factor :math:`R` with :math:`R^\top R` that
+    matrix, ``[r, d]`` with r < d; from then on it is the matrix, ``[d, d]``. When a rank limits it,
+    it holds the strongest directions, and ``rest`` is the mean energy per column that the others
+    had.
 
     Args:
-        rank: Most directions kept of a class's scatter; None keeps all.
-        dtype: Precision that is kept; all sums are computed in double precision.
+        rank: Most directions kept of the scatter for each class seen; None keeps all.
+        dtype: Precision that is kept; sums are computed in double precision.
     """
 
     def __init__(self, rank: int | None = None, dtype: torch.dtype = torch.float64) -> None:
-        self.rank = rank
-        self.dtype = dtype
-        self.classes: dict[int, ClassMoments] = {}
+        self.rank, self.dtype = rank, dtype
+        self.labels: list[int] = []  # ascending
+        self.counts = torch.zeros(0, dtype=torch.int64)  # [k]
+        self.means = torch.zeros(0, 0, dtype=dtype)  # [k, d]
+        self.scatter = torch.zeros(0, 0, dtype=dtype)
+        self.rest = 0.0
 
     @property
     def width(self) -> int | None:
         """Counts the columns of the rows; None before the first."""
-        return next((part.mean.numel() for part in self.classes.values()), None)
+        return self.means.shape[1] if self.labels else None
+
+    @property
+    def num_rows(self) -> int:
+        """Counts the rows taken in."""
+        return int(self.counts.sum())
+
+    def columns_of(self, labels: Tensor) -> Tensor:
+        """Returns the place of each label among those known, ``[m]``."""
+        return torch.searchsorted(torch.tensor(self.labels, device=labels.device), labels)
 
     def update(self, rows: Tensor, labels: Tensor) -> None:
         """Takes in labelled rows, ``[m, d]`` and ``[m]``; a class may come any number of times."""
-        for label in torch.unique(labels).tolist():
-            mine = rows[labels == label].double()
-            known = self.classes.get(label) or ClassMoments.empty(rows.shape[1], mine)
-            merged = known.to(torch.float64).merge(mine, self.rank)
-            self.classes[label] = merged.to(self.dtype)
-        self.classes = dict(sorted(self.classes.items()))
+        if not labels.numel():
+            return
+        self._know(torch.unique(labels).tolist(), rows)
+        means, scatter = self.means.double(), self.scatter.double().clone()
+        for block, some in zip(torch.split(rows, ROWS), torch.split(labels, ROWS), strict=True):
+            scatter = self._merge(block.double(), self.columns_of(some), means, scatter)
+        self.means, self.scatter = means.to(self.dtype), scatter.to(self.dtype)
 
-    def shift(self, label: int, amount: Tensor) -> None:
-        """Moves all rows of a class by the same ``amount``, ``[d]``; its scatter stays."""
-        part = self.classes[label]
-        moved = (part.mean.double() + amount.double()).to(self.dtype)
-        self.classes[label] = replace(part, mean=moved)
+    def _know(self, labels: list[int], like: Tensor) -> None:
+        """Makes room for classes that are new."""
+        joined = sorted({*self.labels, *labels})
+        counts = torch.zeros(len(joined), dtype=torch.int64, device=like.device)
+        means = torch.zeros(len(joined), like.shape[1], dtype=self.dtype, device=like.device)
+        if self.labels:
+            place = torch.tensor([joined.index(label) for label in self.labels])
+            counts[place], means[place] = self.counts, self.means
+        else:
+            self.scatter = self.scatter.new_zeros(0, like.shape[1], device=like.device)
+        self.labels, self.counts, self.means = joined, counts, means
+
+    def _merge(self, x: Tensor, column: Tensor, means: Tensor, scatter: Tensor) -> Tensor:
+        """Moves ``means`` in place and returns the scatter with the rows ``x``."""
+        new = torch.bincount(column, minlength=len(self.labels))
+        mine = torch.zeros_like(means).index_add_(0, column, x) / new.clamp(min=1)[:, None]
+        there, total = new > 0, self.counts + new
+        apart, part = (mine - means)[there], (new.double() / total)[there][:, None]
+        # Scatters add up but for the distance between the two means of a class.
+        bridges = (self.counts[there][:, None] * part).sqrt() * apart
+        means[there] += apart * part
+        self.counts = total
+        return self._join(scatter, torch.cat([x - mine[column], bridges]))
+
+    def _join(self, scatter: Tensor, rows: Tensor) -> Tensor:
+        """Adds the products of rows to the scatter, in whatever form it takes."""
+        width = rows.shape[1]
+        if scatter.shape[0] == width:
+            rows = rows.to(self.dtype)
+            return scatter.add_(rows.t() @ rows)
+        rows = torch.cat([scatter, rows[rows.any(dim=1)]])
+        limit = width if self.rank is None else self.rank * len(self.labels)
+        if limit < min(width, rows.shape[0]):
+            rows, lost = _strongest(rows, limit)
+            self.rest += lost
+            return rows
+        return rows.t() @ rows if rows.shape[0] >= width else _triangular(rows)
+
+    def shift(self, amount: Tensor, label: int | None = None) -> None:
+        """Moves all rows, or those of one class, by ``amount`` ``[d]``; the scatter stays."""
+        place = slice(None) if label is None else self.labels.index(label)
+        self.means[place] = (self.means[place].double() + amount.double()).to(self.dtype)
 
     def memory_bytes(self) -> int:
-        """Counts the bytes kept."""
-        return sum(moments.memory_bytes() for moments in self.classes.values())
+        """Counts the bytes of counts, means and scatter, and a label for each class."""
+        tensors = (self.counts, self.means, self.scatter)
+        return sum(tensor.nbytes for tensor in tensors) + 8 * len(self.labels)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns tensors and plain values that restore the moments."""
-        return {str(label): dict(vars(moments)) for label, moments in self.classes.items()}
+        kept = {name: getattr(self, name) for name in ("labels", "counts", "means", "scatter")}
+        return {**kept, "rest": self.rest}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores what :meth:`state_dict` returned, refusing parts that do not fit each other."""
-        self.classes = {int(label): ClassMoments(**moments) for label, moments in state.items()}
-        widths = {part.mean.shape for part in self.classes.values()}
-        whole = all(
-            type(part.count) is int
-            and part.count > 0
-            and math.isfinite(part.rest)
-            and part.mean.dtype == part.factor.dtype == self.dtype
-            and part.factor.ndim == 2
-            and part.factor.shape[1:] == part.mean.shape
-            for part in self.classes.values()
+        """Restores what :meth:`state_dict` returned, or 0.1.0 wrote; refuses what does not fit."""
+        found = state if "labels" in state else _former(state, self.dtype)
+        self.labels, self.rest = [int(label) for label in found["labels"]], float(found["rest"])
+        self.counts, self.means, self.scatter = (
+            found[name].clone() for name in ("counts", "means", "scatter")
         )
-        if len(widths) > 1 or not whole:
+        k, d = len(self.labels), self.means.shape[-1]
+        whole = (
+            self.labels == sorted(set(self.labels))
+            and self.counts.shape == (k,)
+            and self.counts.dtype == torch.int64
+            and bool((self.counts > 0).all())
+            and self.means.shape == (k, d)
+            and self.scatter.ndim == 2
+            and self.scatter.shape[0] <= d == self.scatter.shape[1]
+            and self.means.dtype == self.scatter.dtype == self.dtype
+            and math.isfinite(self.rest)
+        )
+        if not whole:
             raise ValueError("moments of different rows")
+
+
+def _former(state: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+    """Adds up the scatters that 0.1.0 kept class by class."""
+    parts = {int(label): state[label] for label in sorted(state, key=int)}
+    if not parts:
+        return Moments(dtype=dtype).state_dict()
+    widths = {part["mean"].shape for part in parts.values()}
+    if len(widths) > 1 or any(part["mean"].dtype != dtype for part in parts.values()):
+        raise ValueError("moments of different rows")
+    rows = torch.cat([part["factor"].double() for part in parts.values()])
+    scatter = rows.t() @ rows if rows.shape[0] >= rows.shape[1] else _triangular(rows)
+    return {
+        "labels": list(parts),
+        "counts": torch.tensor([part["count"] for part in parts.values()]),
+        "means": torch.stack([part["mean"] for part in parts.values()]),
+        "scatter": scatter.to(dtype),
+        "rest": sum(float(part["rest"]) for part in parts.values()),
+    }
 
 
 def _triangular(rows: Tensor) -> Tensor:
@@ -134,6 +169,6 @@ def _strongest(rows: Tensor, rank: int) -> tuple[Tensor, float]:
     if rows.shape[0] > rows.shape[1]:
         rows = _triangular(rows)
     energy, basis = torch.linalg.eigh(rows @ rows.t())  # ascending
-    lost = float(energy[: max(energy.numel() - rank, 0)].clamp(min=0).sum())
-    kept = basis[:, max(energy.numel() - rank, 0) :].flip(1)
-    return kept.t() @ rows, lost / rows.shape[1]
+    cut = max(energy.numel() - rank, 0)
+    lost = float(energy[:cut].clamp(min=0).sum())
+    return basis[:, cut:].flip(1).t() @ rows, lost / rows.shape[1]

@@ -16,13 +16,13 @@ nothing of either is kept.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from evergraph.closed_form.features import PropagationMatrix, Rows, propagation_matrix
-from evergraph.closed_form.ridge import Gram, GramFactor
+from evergraph.closed_form.ridge import Spectrum
 from evergraph.kernels.ops import SparseMatrix
 from evergraph.stream.adjacency import Adjacency
 
@@ -35,7 +35,7 @@ CHANCE = 0.02
 #: Ridge strength of the unary term; from 5e-4 to 1e-2 it makes no difference.
 UNARY_STRENGTH = 5e-3
 #: Most nodes that the unary term is regressed on, evenly spaced.
-UNARY_NODES = 5_000
+UNARY_NODES = 2_000
 
 
 def coefficients(teleport: float) -> list[float]:
@@ -44,18 +44,22 @@ def coefficients(teleport: float) -> list[float]:
     return [*((1 - onward) * onward**step for step in range(STEPS)), onward**STEPS]
 
 
-def powers(scores: Tensor, mean: PropagationMatrix) -> list[Tensor]:
-    """Computes P^0 s to P^STEPS s."""
-    found = [scores]
+def powers(scores: Tensor, mean: PropagationMatrix) -> Iterator[Tensor]:
+    """Yields P^0 s to P^STEPS s."""
+    yield scores
     for _ in range(STEPS):
-        found.append(mean.times(found[-1].float()).double())
-    return found
+        scores = mean.times(scores.float()).to(scores.dtype)
+        yield scores
 
 
-def mix(parts: Sequence[Tensor], teleport: float) -> Tensor:
+def mix(parts: Iterable[Tensor], teleport: float) -> Tensor:
     """Sums what belongs to each power of P by its coefficient."""
-    terms = zip(coefficients(teleport), parts, strict=True)
-    return torch.stack([part * power for part, power in terms]).sum(dim=0)
+    terms = zip(parts, coefficients(teleport), strict=True)
+    first, share = next(terms)
+    total = share * first
+    for part, share in terms:
+        total.add_(part, alpha=share)
+    return total
 
 
 def propagate(scores: Tensor, graph: Adjacency, teleport: float) -> Tensor:
@@ -65,25 +69,30 @@ def propagate(scores: Tensor, graph: Adjacency, teleport: float) -> Tensor:
     return mix(powers(scores, propagation_matrix(graph, "mean", self_loops=True)), teleport)
 
 
-def unary_term(probabilities: Tensor, features: Rows) -> Tensor:
-    r"""Computes what a node's own features say of its class, ``[n, k]``, before a softmax.
+def unary_terms(probabilities: Sequence[Tensor], features: Rows) -> Sequence[Tensor]:
+    r"""Computes what a node's own features say of its class, each ``[n, k]``, before a softmax.
 
     The probabilities of all nodes, labelled or not, are regressed on the features by ridge, and
     every node gets what the *others* make of it: with :math:`h_i` its leverage, node :math:`i`'s
     residual :math:`e_i` becomes :math:`e_i / (1 - h_i)`.
 
     Args:
-        probabilities: Of every class for every node, ``[n, k]``.
+        probabilities: Of every class for every node, each ``[n, k]``.
         features: The nodes' features as rows of length one.
     """
-    nodes = evenly_spaced(probabilities.shape[0], UNARY_NODES, probabilities.device)
-    scale = nodes.numel() ** 0.5
-    factor = GramFactor(Gram(features.rows(nodes) / scale), UNARY_STRENGTH)
-    targets = probabilities[nodes]
-    scores = features.times(factor.regress(targets / scale))
-    residuals = (targets - scores[nodes]) / (1 - factor.own_leverage())[:, None]
-    scores[nodes] = targets - residuals
-    return scores
+    first = probabilities[0]
+    nodes = evenly_spaced(first.shape[0], UNARY_NODES, first.device)
+    targets = torch.cat([one[nodes] for one in probabilities], dim=1).double()
+    x = features.rows(nodes).double()
+    rows = x / nodes.numel() ** 0.5
+    spectrum = Spectrum(rows)
+    turned = rows @ spectrum.basis
+    weights = spectrum.regress(turned.t() @ targets / nodes.numel() ** 0.5, UNARY_STRENGTH)
+    leverage = spectrum.leverage(turned.square(), rows.square().sum(dim=1), UNARY_STRENGTH)
+    scores = features.times(weights)
+    residuals = (targets - x @ weights) / (1 - leverage)[:, None]
+    scores[nodes] = (targets - residuals).to(scores.dtype)
+    return torch.split(scores, first.shape[1], dim=1)
 
 
 def evenly_spaced(count: int, most: int, device: torch.device) -> Tensor:
@@ -92,44 +101,40 @@ def evenly_spaced(count: int, most: int, device: torch.device) -> Tensor:
 
 
 def affinity(probabilities: Tensor, graph: Adjacency) -> Tensor:
-    """Estimates how much oftener than by chance edges join two classes, ``[..., k, k]``.
+    """Estimates how much oftener than by chance edges join two classes, ``[k, k]``.
 
     Probabilities are squared first, for unsure nodes would make all classes look alike. Classes
     without any edge are joined to all others as by chance.
 
     Args:
-        probabilities: Of every class for every node, ``[..., n, k]``.
+        probabilities: Of every class for every node, ``[n, k]``.
         graph: The graph.
     """
     sure = probabilities.square()
-    sure = sure / sure.sum(dim=-1, keepdim=True)
-    joined = sure.transpose(-1, -2) @ _neighbour_sums(sure, graph)
-    ends = joined.sum(dim=-1, keepdim=True)
-    chance = ends * ends.transpose(-1, -2) / ends.sum(dim=-2, keepdim=True).clamp(min=1e-12)
+    sure = sure / sure.sum(dim=1, keepdim=True)
+    joined = sure.t().double() @ _neighbour_sums(sure, graph).double()
+    ends = joined.sum(dim=1, keepdim=True)
+    chance = ends * ends.t() / ends.sum().clamp(min=1e-12)
     oftener = torch.where(chance > 0, joined / chance.clamp(min=1e-12), 1)
-    return (oftener + CHANCE) / (1 + CHANCE)
+    return ((oftener + CHANCE) / (1 + CHANCE)).to(probabilities.dtype)
 
 
 def mean_field(unary: Tensor, probabilities: Tensor, graph: Adjacency) -> Tensor:
-    """Takes the steps of mean-field inference; returns log-probabilities, ``[..., n, k]``.
+    """Takes the steps of mean-field inference; returns log-probabilities, ``[n, k]``.
 
     Args:
-        unary: The unary term, ready for the softmax, ``[..., n, k]``.
-        probabilities: Where it begins, ``[..., n, k]``.
+        unary: The unary term, ready for the softmax, ``[n, k]``.
+        probabilities: Where it begins, ``[n, k]``.
         graph: The graph.
     """
-    logits = probabilities.log()
     for _ in range(MEAN_FIELD_STEPS):
         messages = (probabilities @ affinity(probabilities, graph)).log()
         logits = unary + _neighbour_sums(messages, graph)
-        probabilities = logits.softmax(dim=-1)
-    return logits.log_softmax(dim=-1)
+        probabilities = logits.softmax(dim=1)
+    return logits.log_softmax(dim=1)
 
 
 def _neighbour_sums(rows: Tensor, graph: Adjacency) -> Tensor:
-    """Sums ``[..., n, k]`` over neighbours, all columns at once."""
+    """Sums ``[n, k]`` over neighbours."""
     ones = torch.ones(graph.src.shape, device=graph.device)
-    by_node = rows.movedim(-2, 0)  # [n, ..., k]
-    side_by_side = by_node.reshape(by_node.shape[0], -1).float().contiguous()
-    total = SparseMatrix(graph.pattern, ones).times(side_by_side).double()
-    return total.reshape(by_node.shape).movedim(0, -2)
+    return SparseMatrix(graph.pattern, ones).times(rows.float()).to(rows.dtype)

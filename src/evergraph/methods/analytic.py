@@ -9,113 +9,29 @@ a class has fewer rows than columns (docs/privacy.md).
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
-from evergraph.closed_form.cross_validation import ValidationLoss
-from evergraph.closed_form.features import (
-    EmbeddingRows,
-    FeatureConfig,
-    PropagatedFeatures,
-    Rows,
-    readable_hops,
-)
+from evergraph.closed_form.cross_validation import LeftOut
+from evergraph.closed_form.features import EmbeddingRows, FeatureConfig, PropagatedFeatures, Rows
 from evergraph.closed_form.moments import Moments
-from evergraph.closed_form.ridge import Ridge, RidgeSystem
-from evergraph.closed_form.selection import Selection
-from evergraph.errors import InputError
+from evergraph.closed_form.projection import principal_directions
+from evergraph.closed_form.propagation import evenly_spaced
+from evergraph.closed_form.ridge import Ridge
+from evergraph.closed_form.selection import GROUPED_NODES, JUDGED_NODES, Selection
 from evergraph.events import Epoch
 from evergraph.memory import SELECTORS, ReplayBuffer
+from evergraph.methods.analytic_config import PRECISIONS, AnalyticConfig
 from evergraph.methods.base import Descent, Method
-from evergraph.methods.context import TaskContext, TrainConfig
-from evergraph.methods.replay import BufferConfig, selection_pool
-from evergraph.nn import ModelConfig
+from evergraph.methods.context import TaskContext
+from evergraph.methods.replay import selection_pool
 from evergraph.stream.tasks import GraphView, LabelledNodes
 
-PRECISIONS = {"double": torch.float64, "single": torch.float32}
-#: Settings that 0.1.0 had under another name; its share was 1 − teleport.
-FORMER = {"teleport": "share", "mean_field": "beliefs"}
-
-
-class AnalyticConfig(FeatureConfig, BufferConfig):
-    """Settings of the analytic learner: those of its rows, and what it keeps of them.
-
-    Attributes:
-        hops: As for the rows, or ``auto``: chosen on the first task by cross-validated loss
-            (:mod:`evergraph.closed_form.selection`), then fixed, since moments need one kind of
-            row.
-        rows: ``smoothed`` features, or embeddings of an ``encoder`` that is trained on the first
-            task by gradient descent and then frozen.
-        statistics: ``follow`` moves all classes as the nodes seen before moved on average while
-            the graph grew; ``arrival`` keeps every row as it was when it arrived; ``refresh`` moves
-            each class as a buffer of its nodes moved. Only then are ``buffer_size``, ``selector``
-            and ``r`` used.
-        strength: Ridge strength λ; ``auto`` chooses by leave-one-out error.
-        teleport: Teleport probability α of score propagation; 1 propagates nothing, ``auto``
-            chooses by cross-validated loss.
-        mean_field: Whether mean-field inference follows; ``auto`` chooses by cross-validated loss.
-        rank: Most directions kept of a class's scatter; None keeps all.
-        precision: Precision of what is kept; computation is in double precision.
-    """
-
-    hops: str = "auto"
-    rows: Literal["smoothed", "encoder"] = "smoothed"
-    statistics: Literal["follow", "arrival", "refresh"] = "follow"
-    strength: Annotated[float, Field(gt=0)] | Literal["auto"] = "auto"
-    teleport: Annotated[float, Field(gt=0, le=1)] | Literal["auto"] = "auto"
-    mean_field: Literal["auto", True, False] = "auto"
-    rank: int | None = Field(default=None, ge=1)
-    precision: Literal["double", "single"] = "double"
-    selector: str = "cd"
-    share: Any = Field(default=None, exclude=True, deprecated=True)
-    beliefs: Any = Field(default=None, exclude=True, deprecated=True)
-
-    @field_validator("hops", mode="before")
-    @classmethod
-    def _readable_hops(cls, value: object) -> str:
-        return "auto" if value == "auto" else readable_hops(value)
-
-    @field_validator("mean_field", mode="before")
-    @classmethod
-    def _on_or_off(cls, value: object) -> object:
-        return {"on": True, "off": False}.get(value, value) if isinstance(value, str) else value
-
-    @model_validator(mode="before")
-    @classmethod
-    def _former_names(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Takes the names of 0.1.0 for one more release."""
-        found = dict(values)
-        for new, old in FORMER.items():
-            if old not in found:
-                continue
-            if new in found:
-                raise InputError(f"Expected '{new}' alone (got '{old}' too); leave '{old}' out.")
-            text = f"The setting '{old}' of 'analytic' is deprecated; set '{new}' instead."
-            warnings.warn(text, DeprecationWarning, stacklevel=2)
-            found[new] = _translated(found.pop(old))
-        return found
-
-    def unused(self) -> frozenset[str]:
-        """Names the network's settings where there is none, and the buffer's likewise."""
-        network = {*TrainConfig.model_fields, *ModelConfig.model_fields}
-        buffer = set(BufferConfig.model_fields)
-        return frozenset(
-            (network if self.rows == "smoothed" else set())
-            | (buffer if self.statistics != "refresh" else set())
-        )
-
-    @classmethod
-    def hashed_as(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the settings as 0.1.0 wrote them, so that its runs are known by their hash."""
-        return {
-            FORMER.get(key, key): _translated(value) if key in FORMER else value
-            for key, value in settings.items()
-        }
+#: Most columns that rows are compared in where there are more nodes and features than twice that.
+COMPARED_COLUMNS = 512
 
 
 class Analytic(Method[AnalyticConfig]):
@@ -133,7 +49,14 @@ class Analytic(Method[AnalyticConfig]):
         self.moments = Moments(config.rank, PRECISIONS[config.precision])
         self.mean_row: Tensor | None = None  # [d], of all nodes seen by the last task
         self.mean_of = 0  # so many
-        self.selection = Selection(config.hops, config.strength, config.teleport, config.mean_field)
+        self.selection = Selection(
+            config.kinds,
+            config.strength,
+            config.teleport,
+            config.mean_field,
+            class_weight=config.class_weight,
+            metric=config.metric,
+        )
         self._weights: Tensor | None = None
 
     def begin_task(self, ctx: TaskContext) -> None:
@@ -147,45 +70,68 @@ class Analytic(Method[AnalyticConfig]):
         if ctx.optimizer is not None:  # there is a network that is not trained yet
             yield Descent()
         trained = LabelledNodes(ctx.view.train_nodes, ctx.view.train_labels)
-        features = self._propagated(ctx, "0")
         with ctx.stage("features"):
-            if self.config.rows != "encoder":
-                self.selection.select_hops(features, trained)
+            self._select_rows(ctx, trained)
             rows = self.rows(ctx)
             x = rows.rows(trained.nodes)
             self._follow(rows, ctx.view)
             self._refresh(rows)
         with ctx.stage("statistics"):
-            old_classes = set(self.moments.classes)
+            old_classes = set(self.moments.labels)
             self.moments.update(x, trained.labels)
         with ctx.stage("solve"):
-            system = RidgeSystem(self.moments)
-            train = system.training_rows(x, trained.labels)
-            ridge = self.selection.solve(system, train)
-            self._weights = ridge.weights
+            some = evenly_spaced(trained.nodes.numel(), JUDGED_NODES, ctx.device)
+            judged, x = trained.take(some), x[some].double()
+            ridge = self.selection.solve(self.moments, x, judged.labels)
+            strength = self.selection.strength
+            self._weights = ridge.weights(strength)
         with ctx.stage("inference"):
-            validation = ValidationLoss(system, trained, ctx.view.num_old, old_classes)
-            self.selection.select_inference(
-                ridge, train, validation, rows=rows, features=features, graph=ctx.adjacency
+            some = evenly_spaced(judged.nodes.numel(), GROUPED_NODES, ctx.device)
+            num_seen, train = ctx.view.num_old, judged.take(some)
+            groups = LeftOut(
+                ridge, x[some], train, strength, num_seen=num_seen, old_classes=old_classes
             )
+            self.selection.select_inference(groups, rows, self._features(ctx), ctx.adjacency)
         ctx.report |= self.selection.report()
-        error = self.selection.losses["strength"][self.selection.strength]
-        yield Epoch(ctx.view.task, "classify", 0, 1, torch.tensor(error))
+        errors = ctx.report["strength_losses"]
+        yield Epoch(ctx.view.task, "classify", 0, 1, torch.tensor(min(errors.values())))
+
+    def _select_rows(self, ctx: TaskContext, trained: LabelledNodes) -> None:
+        """Chooses the kind of rows and what features are projected on, on the first task."""
+        config, selection, features = self.config, self.selection, ctx.view.features
+        if config.rows == "encoder" or self.moments.labels:
+            return
+        width, basis = features.shape[1], None
+        if selection.kind is None and min(trained.nodes.numel(), width) > 2 * COMPARED_COLUMNS:
+            basis = principal_directions(features, COMPARED_COLUMNS, ctx.seed)
+        graph, seed = ctx.adjacency, ctx.seed
+        kind = selection.select_kind(
+            lambda kind: PropagatedFeatures(features, graph, kind, seed, basis), trained
+        )
+        count = config.columns(width, kind)
+        if count < width and config.projection is None:
+            known = basis is not None and basis.shape[1] == count
+            selection.basis = basis if known else principal_directions(features, count, seed)
 
     def rows(self, ctx: TaskContext) -> Rows:
-        """Returns the rows of the context's graph."""
+        """Returns the rows of the context's graph; what they need is prepared once per graph."""
         if self.config.rows == "encoder":
             return EmbeddingRows(ctx.embed().relu())
-        assert self.selection.hops is not None, "hops are chosen before rows are computed"
-        return self._propagated(ctx, self.selection.hops)
+        kind = self.selection.kind
+        assert kind is not None, "rows are chosen before they are computed"
+        return self._propagated(ctx, kind)
 
-    def _propagated(self, ctx: TaskContext, hops: str) -> PropagatedFeatures:
-        """Returns propagated features; what they need is prepared once per graph."""
-        if hops not in ctx.prepared:
-            config = self.config.model_copy(update={"hops": hops})
-            rows = PropagatedFeatures(ctx.view.features, ctx.adjacency, config, ctx.seed)
-            ctx.prepared[hops] = rows
-        found: PropagatedFeatures = ctx.prepared[hops]
+    def _features(self, ctx: TaskContext) -> Rows:
+        """Returns the nodes' own features as rows of length one."""
+        given = self.selection.kind or self.config.kinds[0]
+        return self._propagated(ctx, given.model_copy(update={"hops": "0", "combine": "sum"}))
+
+    def _propagated(self, ctx: TaskContext, kind: FeatureConfig) -> PropagatedFeatures:
+        if kind.name not in ctx.prepared:
+            basis, features = self.selection.basis, ctx.view.features
+            rows = PropagatedFeatures(features, ctx.adjacency, kind, ctx.seed, basis)
+            ctx.prepared[kind.name] = rows
+        found: PropagatedFeatures = ctx.prepared[kind.name]
         return found
 
     def _follow(self, rows: Rows, view: GraphView) -> None:
@@ -197,8 +143,7 @@ class Analytic(Method[AnalyticConfig]):
             return
         if self.mean_row is not None and self.mean_of == view.num_old:
             moved = rows.mean(view.num_old) - self.mean_row.double()
-            for label in self.moments.classes:
-                self.moments.shift(label, moved)
+            self.moments.shift(moved)
         self.mean_row = rows.mean(view.num_nodes).to(self.moments.dtype)
         self.mean_of = view.num_nodes
 
@@ -209,7 +154,7 @@ class Analytic(Method[AnalyticConfig]):
         moved = rows.rows(self.buffer.nodes) - self.buffer.rows["features"].double()
         labels = self.buffer.labels
         for label in torch.unique(labels).tolist():  # a class may have lost all of its nodes
-            self.moments.shift(label, moved[labels == label].mean(dim=0))
+            self.moments.shift(moved[labels == label].mean(dim=0), label)
 
     def end_task(self, ctx: TaskContext) -> None:
         """Chooses the nodes whose rows will be compared, unless nothing is refreshed."""
@@ -220,7 +165,7 @@ class Analytic(Method[AnalyticConfig]):
 
             def show(nodes: Tensor) -> tuple[Tensor, Tensor]:
                 x = rows.rows(nodes)
-                return (x @ self._solved()).float(), x.float()
+                return x @ self._solved().to(x.dtype), x
 
             selector = SELECTORS[self.config.selector].make(self.config.r)
             self.buffer.update(selection_pool(ctx, self.buffer, show), selector)
@@ -230,15 +175,16 @@ class Analytic(Method[AnalyticConfig]):
     def predict_logits(self, ctx: TaskContext) -> Tensor:
         """Infers every node's class in the graph; classes without a row are never chosen."""
         scores = self.rows(ctx).times(self._solved())
-        found = self.selection.infer(scores, self._propagated(ctx, "0"), ctx.adjacency)
+        found = self.selection.infer(scores, self._features(ctx), ctx.adjacency)
         logits = found.new_full((found.shape[0], ctx.view.num_classes), -1e9)
-        logits[:, list(self.moments.classes)] = found
+        logits[:, self.moments.labels] = found
         return logits
 
     def _solved(self) -> Tensor:
         """Returns the weights, ``[d, k]``; what was restored solves for them again."""
         if self._weights is None:
-            self._weights = Ridge(RidgeSystem(self.moments), self.selection.strength).weights
+            ridge = Ridge(self.moments, self.selection.balanced)
+            self._weights = ridge.weights(self.selection.strength)
         return self._weights
 
     def memory_bytes(self) -> int:
@@ -269,11 +215,14 @@ class Analytic(Method[AnalyticConfig]):
 
     def _check_restored(self) -> None:
         """Refuses parts that do not belong to each other or to the settings."""
-        width, hops, config = self.moments.width, self.selection.hops, self.config
+        width, config, selection = self.moments.width, self.config, self.selection
         if width is not None and config.rows != "encoder":
-            blocks = 1 if config.combine == "sum" else str(hops).count("+") + 1
-            other = hops is None or config.hops not in ("auto", hops) or width % blocks
-            if other or config.projection not in (None, width // blocks):
+            kind, basis = selection.kind, selection.basis
+            if kind is None or width % kind.blocks:
+                raise ValueError("moments of other settings")
+            columns = width // kind.blocks
+            projected = config.projection if basis is None else basis.shape[-1]
+            if projected not in (None, columns) or (basis is not None and basis.ndim != 2):
                 raise ValueError("moments of other settings")
         kept = None if self.buffer is None else self.buffer.rows.get("features")
         mean = self.mean_row
@@ -283,10 +232,3 @@ class Analytic(Method[AnalyticConfig]):
             raise ValueError("rows of other columns")
         if self.mean_of < 0:
             raise ValueError("a negative number of nodes")
-
-
-def _translated(value: Any) -> Any:
-    """Turns a value of 0.1.0's ``share`` or ``beliefs`` into today's, or back."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return round(1 - value, 12) if isinstance(value, int | float) else value

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from evergraph.events import Epoch
 from evergraph.memory.buffer import neighbourhood_bytes
-from evergraph.methods.analytic import Analytic, AnalyticConfig
+from evergraph.methods.analytic import Analytic
+from evergraph.methods.analytic_config import AnalyticConfig
 from evergraph.methods.base import Descent, Method, MethodConfig, SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.nn.encoders import propagate

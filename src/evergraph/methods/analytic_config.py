@@ -1,0 +1,167 @@
+"""Settings of the analytic learner, those of 0.1.0 included."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import Field, field_validator, model_validator
+
+from evergraph.closed_form.features import FeatureConfig, readable_hops
+from evergraph.closed_form.projection import fitting_columns, readable_bytes
+from evergraph.closed_form.selection import Metric
+from evergraph.errors import InputError
+from evergraph.methods.context import TrainConfig
+from evergraph.methods.replay import BufferConfig
+from evergraph.nn import ModelConfig
+
+PRECISIONS = {"double": torch.float64, "single": torch.float32}
+#: Settings that 0.1.0 had under another name; its share was 1 − teleport.
+FORMER = {"teleport": "share", "mean_field": "beliefs"}
+#: Rows to choose from: hops, how they are combined, and the normalisation of edges. Used are the
+#: first unless others are better by more than the noise; from a node's own features alone to its
+#: surroundings alone.
+ROWS = (
+    ("0+1+2", "sum", "symmetric"),
+    ("0", "sum", "symmetric"),
+    ("0+1", "sum", "symmetric"),
+    ("0+1+2+3", "sum", "symmetric"),
+    ("2+3", "sum", "symmetric"),
+    ("0+1+2", "concatenate", "mean"),
+)
+#: Most columns of hops side by side, for to solve takes columns³.
+SIDE_BY_SIDE = 1_536
+
+
+class AnalyticConfig(FeatureConfig, BufferConfig):
+    """Settings of the analytic learner: those of its rows, and what it keeps of them.
+
+    Attributes:
+        hops: As for the rows, or ``auto``: chosen on the first task by cross-validated loss
+            (:mod:`evergraph.closed_form.selection`), then fixed, since moments need one kind of
+            row.
+        combine: As for the rows, or ``auto``: chosen with the hops.
+        normalisation: As for the rows, or ``auto``: ``symmetric`` for hops that are added up,
+            ``mean`` for hops side by side.
+        rows: ``smoothed`` features, or embeddings of an ``encoder`` that is trained on the first
+            task by gradient descent and then frozen.
+        statistics: ``follow`` moves all classes as the nodes seen before moved on average while
+            the graph grew; ``arrival`` keeps every row as it was when it arrived; ``refresh`` moves
+            each class as a buffer of its nodes moved. Only then are ``buffer_size``, ``selector``
+            and ``r`` used.
+        strength: Ridge strength λ; ``auto`` chooses by leave-one-out error.
+        class_weight: Whether every row weighs the same (``natural``) or every class
+            (``balanced``); ``auto`` chooses by what leave-one-out predictions are worth.
+        metric: What ``auto`` is to raise.
+        teleport: Teleport probability α of score propagation; 1 propagates nothing, ``auto``
+            chooses by cross-validated loss.
+        mean_field: Whether mean-field inference follows; ``auto`` chooses by cross-validated loss.
+        rank: Most directions kept of the scatter for each class seen; None keeps all.
+        precision: Precision of what is kept; computation is in double precision.
+        memory: Bytes that the scatter and the directions of a projection may take, as a number or
+            as 64MB. Where the features have too many columns for that, they are projected on as
+            many directions as fit, learned on the first task. None sets no limit.
+    """
+
+    former: ClassVar[Mapping[str, Any]] = {
+        "memory": None,
+        "class_weight": "balanced",
+        "metric": "accuracy",
+    }
+    hops: str = "auto"
+    combine: Literal["auto", "concatenate", "sum"] = "auto"  # type: ignore[assignment]
+    normalisation: Literal["auto", "symmetric", "mean"] = "auto"  # type: ignore[assignment]
+    rows: Literal["smoothed", "encoder"] = "smoothed"
+    statistics: Literal["follow", "arrival", "refresh"] = "follow"
+    strength: Annotated[float, Field(gt=0)] | Literal["auto"] = "auto"
+    teleport: Annotated[float, Field(gt=0, le=1)] | Literal["auto"] = "auto"
+    mean_field: Literal["auto", True, False] = "auto"
+    rank: int | None = Field(default=None, ge=1)
+    precision: Literal["double", "single"] = "single"
+    selector: str = "cd"
+    class_weight: Literal["natural", "balanced", "auto"] = "auto"
+    metric: Metric = "accuracy"
+    memory: str | int | None = "64MB"
+    share: Any = Field(default=None, exclude=True, deprecated=True)
+    beliefs: Any = Field(default=None, exclude=True, deprecated=True)
+
+    @field_validator("hops", mode="before")
+    @classmethod
+    def _readable_hops(cls, value: object) -> str:
+        return "auto" if value == "auto" else readable_hops(value)
+
+    @field_validator("memory")
+    @classmethod
+    def _readable_memory(cls, value: str | int | None) -> str | int | None:
+        if value is not None:
+            readable_bytes(value)
+        return value
+
+    @field_validator("mean_field", mode="before")
+    @classmethod
+    def _on_or_off(cls, value: object) -> object:
+        return {"on": True, "off": False}.get(value, value) if isinstance(value, str) else value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _former_names(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Takes the names of 0.1.0 for one more release."""
+        found = dict(values)
+        for new, old in FORMER.items():
+            if old not in found:
+                continue
+            if new in found:
+                raise InputError(f"Expected '{new}' alone (got '{old}' too); leave '{old}' out.")
+            text = f"The setting '{old}' of 'analytic' is deprecated; set '{new}' instead."
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
+            found[new] = _translated(found.pop(old))
+        return found
+
+    @property
+    def kinds(self) -> list[FeatureConfig]:
+        """The rows to choose from, as far as they are not given; the usual ones first."""
+        given = {name: getattr(self, name) for name in ("hops", "combine", "normalisation")}
+        given = {name: value for name, value in given.items() if value != "auto"}
+        shared = self.model_dump(include=set(FeatureConfig.model_fields))
+        found: dict[str, FeatureConfig] = {}
+        for usual in ROWS:
+            chosen = dict(zip(("hops", "combine", "normalisation"), usual, strict=True)) | given
+            kind = FeatureConfig(**{**shared, **chosen})
+            found.setdefault(kind.name, kind)
+        return list(found.values())
+
+    def columns(self, num_features: int, kind: FeatureConfig) -> int:
+        """Returns how many columns a hop of some rows may have, ``num_features`` at most."""
+        most = num_features
+        if self.memory is not None:
+            item = PRECISIONS[self.precision].itemsize
+            most = fitting_columns(readable_bytes(self.memory), num_features, kind.blocks, item)
+        if kind.blocks > 1 and self.combine == "auto":
+            most = min(most, max(1, SIDE_BY_SIDE // kind.blocks))
+        return most
+
+    def unused(self) -> frozenset[str]:
+        """Names the network's settings where there is none, and the buffer's likewise."""
+        network = {*TrainConfig.model_fields, *ModelConfig.model_fields}
+        buffer = set(BufferConfig.model_fields)
+        return frozenset(
+            (network if self.rows == "smoothed" else set())
+            | (buffer if self.statistics != "refresh" else set())
+        )
+
+    @classmethod
+    def hashed_as(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the settings as 0.1.0 wrote them, so that its runs are known by their hash."""
+        return {
+            FORMER.get(key, key): _translated(value) if key in FORMER else value
+            for key, value in super().hashed_as(settings).items()
+        }
+
+
+def _translated(value: Any) -> Any:
+    """Turns a value of 0.1.0's ``share`` or ``beliefs`` into today's, or back."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return round(1 - value, 12) if isinstance(value, int | float) else value
