@@ -2,11 +2,11 @@
 
     python scripts/recover_nodes.py --dataset cora --seeds 3 --method analytic:rank=15
 
-Of every class the learner keeps the number, the mean and a factor R of the scatter of its training
-rows. While there are fewer rows than columns, these rows lie in the span of R around the mean and
-hardly any other row does. The attack ranks all nodes by the squared Mahalanobis distance of their
-row and claims as many as the class has rows. It is made after every task on that task's new
-classes, with the graph, the settings and the seed known.
+Of every class the learner keeps the number and the mean of its training rows, and of all of them
+the scatter. While there are fewer rows than columns, a class's rows lie in the span of the scatter
+around the class's mean and hardly any other row does. The attack ranks all nodes by the squared
+Mahalanobis distance of their row and claims as many as the class has rows. It is made after every
+task on that task's new classes, with the graph, the settings and the seed known.
 
 Prints, over seeds: the share of training nodes among the claimed ones, the share among all nodes
 of these classes (what a claim is worth to one who knows the classes and not the state), the
@@ -34,6 +34,16 @@ from evergraph.train import Learner, train
 
 #: Energy of directions that a factor does not have, relative to its strongest.
 NOWHERE = 1e-9
+
+
+def of_class(state: Mapping[str, Any], label: int) -> dict[str, Any]:
+    """Returns what a state tells of one class: count, mean, and a factor of the scatter."""
+    place, factor = state["labels"].index(label), state["scatter"].double()
+    if factor.shape[0] == factor.shape[1]:  # the matrix itself, not its factor
+        energy, directions = torch.linalg.eigh(factor)
+        factor = energy.clamp(min=0).sqrt()[:, None] * directions.T
+    mean, count = state["means"][place], state["counts"][place]
+    return {"count": int(count), "mean": mean, "factor": factor, "rest": state["rest"]}
 
 
 def distances(moments: Mapping[str, Any], rows: Tensor) -> Tensor:
@@ -74,9 +84,10 @@ def attack(learner: Learner, stream: TaskStream) -> list[Attack]:
     for label in view.new_classes:
         trained = torch.zeros(view.num_nodes, dtype=torch.bool)
         trained[view.train_nodes[view.train_labels == label]] = True
-        claimed = claim(state[str(label)], rows)
+        moments = of_class(state, label)
+        claimed = claim(moments, rows)
         members = torch.nonzero(stream.labels[: view.num_nodes] == label).flatten()
-        ranked = trained[members][torch.argsort(distances(state[str(label)], rows[members]))]
+        ranked = trained[members][torch.argsort(distances(moments, rows[members]))]
         before = torch.cumsum(~ranked, 0)[ranked]  # others that rank before each training node
         auc = 1 - float(before.double().mean()) / max(int((~ranked).sum()), 1)
         right = int(trained[claimed].sum())

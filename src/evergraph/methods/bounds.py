@@ -161,7 +161,8 @@ class Joint(Method[JointConfig]):
         if self.config.learner == "appnp":
             depth = self.config.propagation_steps
         elif self.analytic is not None:
-            depth = max(map(int, str(self.analytic.selection.hops).split("+")))
+            kind = self.analytic.selection.kind
+            depth = max(kind.powers) if kind is not None else depth
         nodes = torch.cat([ctx.view.granted_nodes, ctx.view.train_nodes])
         return neighbourhood_bytes(ctx.view.features, ctx.view.adjacency, nodes, depth)
 
