@@ -141,4 +141,4 @@ def test_adopt_joins_searches_into_presets_and_log(tmp_path: Path, adopt):
 
 def test_every_method_with_settings_of_its_own_to_weigh_declares_a_grid():
     without = {name for name in METHODS if not method_class(name).search}
-    assert without == {"finetune", "analytic"}  # it chooses its strength itself
+    assert without == {"finetune", "frozen", "analytic"}  # which chooses its strength itself
