@@ -36,33 +36,32 @@ from evergraph.train import Learner, train
 NOWHERE = 1e-9
 
 
-def of_class(state: Mapping[str, Any], label: int) -> dict[str, Any]:
-    """Returns what a state tells of one class: count, mean, and a factor of the scatter."""
-    place, factor = state["labels"].index(label), state["scatter"].double()
-    if factor.shape[0] == factor.shape[1]:  # the matrix itself, not its factor
-        energy, directions = torch.linalg.eigh(factor)
-        factor = energy.clamp(min=0).sqrt()[:, None] * directions.T
-    mean, count = state["means"][place], state["counts"][place]
-    return {"count": int(count), "mean": mean, "factor": factor, "rest": state["rest"]}
+class Scatter(NamedTuple):
+    """The scatter of all training rows around the means of their classes, decomposed."""
+
+    directions: Tensor  # [r, d]
+    energy: Tensor  # [r]
+    elsewhere: float  # of every other direction; what a rank limit dropped is spread evenly
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> Scatter:
+        """Decomposes what a state holds, the matrix or its factor."""
+        kept = state["scatter"].double()
+        if kept.shape[0] < kept.shape[1]:
+            _, strength, directions = torch.linalg.svd(kept, full_matrices=False)
+            energy = strength.square()
+        else:
+            energy, vectors = torch.linalg.eigh(kept)
+            directions, energy = vectors.T, energy.clamp(min=0)
+        return cls(directions, energy, float(state["rest"]) + NOWHERE * float(energy.max()))
 
 
-def distances(moments: Mapping[str, Any], rows: Tensor) -> Tensor:
-    """Computes the squared Mahalanobis distance of rows ``[n, d]`` to one class's state, ``[n]``.
-
-    What a rank limit dropped is spread evenly, as the learner spreads it.
-    """
-    apart = rows - moments["mean"].double()
-    _, strength, directions = torch.linalg.svd(moments["factor"].double(), full_matrices=False)
-    energy = strength.square()
-    elsewhere = float(moments["rest"]) + NOWHERE * float(energy[0])
-    along = (apart @ directions.T).square()
+def distances(scatter: Scatter, mean: Tensor, rows: Tensor) -> Tensor:
+    """Computes the squared Mahalanobis distance of rows ``[n, d]`` to a class's mean, ``[n]``."""
+    apart = rows - mean.double()
+    along = (apart @ scatter.directions.T).square()
     outside = (apart.square().sum(dim=1) - along.sum(dim=1)).clamp(min=0)
-    return (along / (energy + elsewhere)).sum(dim=1) + outside / elsewhere
-
-
-def claim(moments: Mapping[str, Any], rows: Tensor) -> Tensor:
-    """Returns the nodes that are taken for one class's training nodes, surest first."""
-    return torch.argsort(distances(moments, rows), stable=True)[: int(moments["count"])]
+    return (along / (scatter.energy + scatter.elsewhere)).sum(dim=1) + outside / scatter.elsewhere
 
 
 class Attack(NamedTuple):
@@ -80,14 +79,15 @@ def attack(learner: Learner, stream: TaskStream) -> list[Attack]:
     view = learner.context.view
     rows = learner.method.rows(learner.context).rows(torch.arange(view.num_nodes))
     state = learner.method.state_dict()["moments"]
-    found = []
+    scatter, found = Scatter.of(state), []
     for label in view.new_classes:
         trained = torch.zeros(view.num_nodes, dtype=torch.bool)
         trained[view.train_nodes[view.train_labels == label]] = True
-        moments = of_class(state, label)
-        claimed = claim(moments, rows)
-        members = torch.nonzero(stream.labels[: view.num_nodes] == label).flatten()
-        ranked = trained[members][torch.argsort(distances(moments, rows[members]))]
+        place = state["labels"].index(label)
+        order = torch.argsort(distances(scatter, state["means"][place], rows), stable=True)
+        claimed = order[: int(state["counts"][place])]  # surest first
+        members = order[stream.labels[order] == label]
+        ranked = trained[members]
         before = torch.cumsum(~ranked, 0)[ranked]  # others that rank before each training node
         auc = 1 - float(before.double().mean()) / max(int((~ranked).sum()), 1)
         right = int(trained[claimed].sum())

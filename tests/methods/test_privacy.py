@@ -10,16 +10,18 @@ from evergraph.events import TaskDone
 from evergraph.stream import TaskStream
 from evergraph.stream.datasets import load_graph
 from evergraph.train import Learner, train
-from recover_nodes import attack, claim
+from recover_nodes import Scatter, attack, distances
 
 
-def test_claim_finds_the_rows_that_a_factor_is_made_of():
+@pytest.mark.parametrize("as_factor", [True, False])
+def test_rows_that_a_scatter_is_made_of_are_nearest(as_factor):
     x = torch.randn(30, 12, generator=torch.Generator().manual_seed(0)).double()
     taken = torch.tensor([2, 3, 5, 7, 11, 13])
     mean = x[taken].mean(dim=0)
-    factor = torch.linalg.qr(x[taken] - mean, mode="r").R
-    moments = {"count": 6, "mean": mean, "factor": factor, "rest": 0.0}
-    assert sorted(claim(moments, x).tolist()) == taken.tolist()
+    apart = x[taken] - mean
+    kept = torch.linalg.qr(apart, mode="r").R if as_factor else apart.T @ apart
+    near = torch.argsort(distances(Scatter.of({"scatter": kept, "rest": 0.0}), mean, x))
+    assert sorted(near[:6].tolist()) == taken.tolist()
 
 
 @pytest.mark.parametrize(
