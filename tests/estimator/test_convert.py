@@ -36,7 +36,9 @@ def test_converted_state_predicts_as_recorded(name: str, tmp_path: Path):
     clf = ContinualNodeClassifier.load(tmp_path / "new", device="cpu")
     expected = EXPECTED[name]
     assert [str(name) for name in clf.predict()] == expected["predictions"]
-    assert clf.predict_proba().max(axis=1) == pytest.approx(expected["probabilities"], abs=1e-3)
+    # The scatters that 0.1.0 kept class by class are added up, which moves scores a little.
+    close = 0.02 if name.startswith("analytic") else 1e-3
+    assert clf.predict_proba().max(axis=1) == pytest.approx(expected["probabilities"], abs=close)
     assert [str(name) for name in clf.classes_] == expected["classes"]
     assert (len(clf.ids_), len(clf.history_)) == (expected["ids"], expected["history"])
 

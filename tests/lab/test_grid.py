@@ -16,6 +16,7 @@ import pytest
 import torch
 import yaml
 
+import golden
 from evergraph.config import RunConfig, Variant, resolve
 from evergraph.errors import InputError
 from evergraph.events import Epoch, TaskDone, TaskStarted
@@ -182,7 +183,7 @@ def test_runs_of_the_first_release_are_merged_and_not_run_again(
     words = ["compare", "--output", "out", "--merge", str(RECORDED), "--seeds", "1"]
     words += ["--dataset", f"synthetic:{settings_text(dataset, ',')}", "--device", "cpu"]
     for config in configs:
-        former = method_class(config.method).Config.former
+        former = {**method_class(config.method).Config.former, **golden.former(config.method)}
         settings = settings_text({**former, **config.overrides}, ",")
         words += ["--method", f"{config.method}:{settings}@{config.label}"]
     monkeypatch.setattr("evergraph.lab.engines.ProcessPoolExecutor", refuse)

@@ -39,7 +39,7 @@ RECIPE: SearchSpace = {
     "dropout": (0.0, 0.2, 0.5),
     "weight_decay": (0.0, 5e-4, 5e-3),
     "head_init": ("uniform", "default"),
-    "label_smoothing": (0.0, 0.1),
+    "label_smoothing": (0.0, 0.1, 0.2),
 }
 
 Settings = dict[str, Any]

@@ -22,6 +22,7 @@ from evergraph.closed_form.projection import principal_directions
 from evergraph.closed_form.propagation import evenly_spaced
 from evergraph.closed_form.ridge import Ridge
 from evergraph.closed_form.selection import GROUPED_NODES, JUDGED_NODES, Selection
+from evergraph.errors import InputError
 from evergraph.events import Epoch
 from evergraph.memory import SELECTORS, ReplayBuffer
 from evergraph.methods.analytic_config import PRECISIONS, AnalyticConfig
@@ -174,6 +175,11 @@ class Analytic(Method[AnalyticConfig]):
 
     def predict_logits(self, ctx: TaskContext) -> Tensor:
         """Infers every node's class in the graph; classes without a row are never chosen."""
+        if not 0 <= min(self.moments.labels) <= max(self.moments.labels) < ctx.view.num_classes:
+            raise InputError(
+                f"Expected statistics of the {ctx.view.num_classes} classes known (got others); "
+                "restore a copy of the state."
+            )
         scores = self.rows(ctx).times(self._solved())
         found = self.selection.infer(scores, self._features(ctx), ctx.adjacency)
         logits = found.new_full((found.shape[0], ctx.view.num_classes), -1e9)

@@ -106,7 +106,7 @@ class AnchoredMethod(TaskHeads[ConfigT]):
 class WeightedAnchors(AnchoredMethod[WeightedT]):
     """Adds λ times the penalty to the cross-entropy."""
 
-    search: ClassVar[SearchSpace] = {"lam": (1e2, 1e4, 1e6, 1e8)}
+    search: ClassVar[SearchSpace] = {"lam": (1e0, 1e2, 1e3, 1e4, 1e6, 1e8)}
 
     def loss(self, ctx: TaskContext) -> Tensor:
         """Cross-entropy on the current nodes, plus the penalty of all anchors."""

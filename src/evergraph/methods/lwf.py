@@ -20,6 +20,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
+from evergraph.errors import InputError
 from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.heads import HeadsConfig, TaskHeads
@@ -50,8 +51,8 @@ class LwF(TaskHeads[LwFConfig]):
     paper = "Li and Hoiem, Learning without Forgetting"
     year = 2016
     search: ClassVar[SearchSpace] = {
-        "lam": (10.0, 30.0, 100.0, 300.0),
-        "temperature": (1.0, 2.0, 5.0),
+        "lam": (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0),
+        "temperature": (1.0, 2.0, 5.0, 20.0),
     }
 
     def __init__(self, config: LwFConfig) -> None:
@@ -62,6 +63,11 @@ class LwF(TaskHeads[LwFConfig]):
     def begin_task(self, ctx: TaskContext) -> None:
         """Asks the last network about the current graph before anything changes it."""
         self._teacher = self.predict_logits(ctx) if ctx.model is not None else None
+        if self._teacher is not None and self.heads and sum(self.heads) != self._teacher.shape[1]:
+            raise InputError(
+                f"Expected heads of {self._teacher.shape[1]} classes in a state of LwF (got "
+                f"{sum(self.heads)}); restore a copy of the state."
+            )
         super().begin_task(ctx)
 
     def loss(self, ctx: TaskContext) -> Tensor:
@@ -93,6 +99,8 @@ class LwF(TaskHeads[LwFConfig]):
         """Restores what :meth:`state_dict` returned."""
         super().load_state_dict(state)
         self.heads = [int(count) for count in state.get("heads", ())]
+        if any(count < 1 for count in self.heads):
+            raise ValueError("a head without classes")
 
 
 def distillation_loss(

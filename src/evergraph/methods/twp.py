@@ -73,7 +73,7 @@ class TWP(AnchoredMethod[TWPConfig]):
     search: ClassVar[SearchSpace] = {
         "lam_loss": (1e4, 1e6, 1e8, 1e10),
         "lam_topology": (0.0, 1e4, 1e6),
-        "beta": (0.0, 1e-3),
+        "beta": (0.0, 1e-3, 1e-2),
         "squares": ("mean", "node"),
     }
     needs = frozenset({"double_backward"})
