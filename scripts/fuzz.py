@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 import traceback
+import zlib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -308,12 +309,12 @@ class StateTarget(Target):
             number, text = db.execute("SELECT max(number), document FROM version").fetchone()
             if rng.random() < 0.5:
                 text = mutate(text.encode(), rng, TOKENS["json"]).decode(errors="replace")
-            else:  # an array, stored under the checksum of its new bytes
-                before, data = rng.choice(db.execute("SELECT * FROM chunk").fetchall())
+            else:  # an array, with the checksum of its new bytes
+                query = "SELECT rowid, data FROM block ORDER BY base, start"
+                row, data = rng.choice(db.execute(query).fetchall())
                 data = mutate(data, rng, TOKENS["binary"])
-                after = hashlib.sha256(data).digest()
-                db.execute("INSERT OR IGNORE INTO chunk VALUES (?, ?)", (after, data))
-                text = text.replace(before.hex(), after.hex())
+                values = (data, zlib.crc32(data), row)
+                db.execute("UPDATE block SET data = ?, crc32 = ? WHERE rowid = ?", values)
             digest = hashlib.sha256(f"{number} {text}".encode()).digest()
             change = "UPDATE version SET document = ?, sha256 = ? WHERE number = ?"
             db.execute(change, (text, digest, number))

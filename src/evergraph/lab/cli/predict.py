@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
-from evergraph.estimator.chunks import Damage
+from evergraph.estimator.arrays import Grown
+from evergraph.estimator.blocks import Damage
+from evergraph.estimator.names import Names
 from evergraph.estimator.store import Store
 from evergraph.estimator.tables import write_table
 
@@ -39,14 +39,10 @@ def stored(state: Path, version: int | None) -> dict[str, list[Any]] | None:
         found = Store(state).predictions(version)
         if found is None:
             return None
-        labels = np.frombuffer(found["labels"], dtype=np.int64)
-        probability = np.frombuffer(found["probability"], dtype=np.float64)
-        if "numbers" in found:
-            names = [str(name) for name in np.frombuffer(found["numbers"], dtype=np.int64)]
-        else:
-            starts = np.frombuffer(found["starts"], dtype=np.int64).tolist()
-            text = bytes(found["text"])
-            names = [text[begin:end].decode() for begin, end in pairwise(starts)]
+        labels, probability = found["labels"], found["probability"]
+        parts = (found[key] for key in ("text", "ends"))
+        text, ends = (None if part is None else Grown.of(part) for part in parts)
+        names = list(map(str, Names(Grown.of(found["keys"]), text, ends).take()))
         chosen = [str(found["classes"][label]) for label in labels if label >= 0]
     except (Damage, ValueError, TypeError, KeyError, IndexError):
         return None  # reading the whole state says what is wrong
