@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from evergraph.estimator import ContinualNodeClassifier
-from evergraph.estimator.arrays import Grown
 from evergraph.estimator.content import state_content
+from evergraph.estimator.graph import Grown
 from evergraph.files import checksum
 from evergraph.methods import METHODS
 from evergraph.stream import TaskStream

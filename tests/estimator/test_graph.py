@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from conftest import to_sparse
 from evergraph.errors import InputError
-from evergraph.estimator.graph import Edits, GrowingGraph
+from evergraph.estimator import graph as graphs
+from evergraph.estimator.graph import GrowingGraph
+from evergraph.estimator.state import Edits
 from evergraph.stream import Features
 from support import adjacency
 
@@ -43,9 +45,11 @@ def tensor(rows: list[list[float]], sparse: bool) -> Features:
     return to_sparse(x) if sparse else x
 
 
-@settings(max_examples=60)
+@pytest.mark.parametrize("few_edges", [0, graphs.FEW_EDGES])
+@settings(max_examples=40)
 @given(st.data(), st.booleans())
-def test_random_lives_agree_with_sets(data: st.DataObject, sparse: bool):
+def test_random_lives_agree_with_sets(few_edges: int, data: st.DataObject, sparse: bool):
+    graphs.FEW_EDGES = few_edges
     graph, naive, fresh = GrowingGraph.empty(), Naive(), 0
     lives: list[tuple[GrowingGraph, Any]] = []
     value = st.integers(0, 3).map(float)

@@ -32,6 +32,7 @@ from evergraph.estimator.transaction import learn_into, load_state, resume
 CPU = torch.device("cpu")
 SMALL = {"epochs": 1, "channels": 2, "heads": 1, "attention": "plain"}  # compiled code cannot fork
 GIVEN: dict[str, Any] = {"method": "replay", "settings": SMALL}
+NAMES = {"state.sqlite", "lock.sqlite", "writer.json"}
 load = ContinualNodeClassifier.load
 
 
@@ -90,11 +91,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_state_is_a_database_of_two_versions_without_a_pickle(folder: Path):
-    assert {path.name for path in folder.iterdir()} == {
-        "state.sqlite",
-        "lock.sqlite",
-        "writer.json",
-    }
+    assert {path.name for path in folder.iterdir()} == NAMES
     assert Store(folder).numbers() == [1, 2]
     assert len(load(folder).ids_) == 12
     assert len(load(folder, generation=1).ids_) == 6
@@ -126,10 +123,29 @@ def test_a_version_writes_what_is_new_and_what_nobody_needs_goes(tmp_path: Path)
     assert large() == [6_000_000]
     clf.learn([1000], torch.rand(1, 1500)).save(tmp_path / "state")
     assert large() == [6000, 6_000_000]  # one row more
-    clf.update([0], torch.rand(1, 1500)).save(tmp_path / "state")
-    assert large() == [6000, 6_000_000, 6_006_000]  # both versions
+    clf.update([0, 7], torch.rand(2, 1500)).save(tmp_path / "state")
+    assert large() == [6000, 12_000, 6_000_000]  # two rows in place of others
+    before = clf._now().graph.features
+    assert torch.equal(load(tmp_path / "state")._now().graph.features, before)
+    clf.update(list(range(100)), torch.rand(100, 1500)).save(tmp_path / "state")
+    assert large() == [6000, 12_000, 6_000_000, 6_006_000]  # both versions
     clf.learn([1001, 1002], torch.rand(2, 1500)).save(tmp_path / "state")
     assert large() == [12_000, 6_006_000]
+    assert torch.equal(load(tmp_path / "state")._now().graph.features, clf._now().graph.features)
+
+
+def test_many_small_changes_grow_a_folder_by_what_came(tmp_path: Path):
+    clf = quick("finetune", settings={"epochs": 1}).learn(
+        [0, 1], torch.eye(2), [(0, 1)], ["u", "v"]
+    )
+    sizes = []
+    for at in range(2, 202, 2):
+        clf.learn([at, at + 1], torch.ones(2, 2), [(at, at - 1), (at + 1, at)]).save(tmp_path / "s")
+        sizes.append((tmp_path / "s" / "state.sqlite").stat().st_size)
+    assert sizes[-1] - sizes[49] < 2 * (sizes[49] - sizes[9])
+    assert sizes[-1] < 1_000_000
+    assert len(load(tmp_path / "s").ids_) == 202
+    assert {path.name for path in (tmp_path / "s").iterdir()} == NAMES
 
 
 def test_states_go_on_from_where_they_were_saved_whatever_happens_between(tmp_path: Path):
@@ -419,6 +435,7 @@ FORGED: dict[str, Callable[[Any], object]] = {
     "classes": lambda d: d.update(classes=["u", "u"]),
     "columns": lambda d: d.update(columns=["f"]),
     "labels": lambda d: d.update(held_out=d["edges"]),
+    "patch": lambda d: d.update(patch={"rows": d["edits"]["added"], "x": d["edits"]["added"]}),
     "history": lambda d: d.update(history=d["ids"]["text"]),
     "settings": lambda d: d["config"]["settings"].update(buffer_size=-1),
     "method": lambda d: d["config"]["parameters"].update(method="os"),

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evergraph.errors import InputError
-from evergraph.estimator.arrays import Array, Grown
 from evergraph.files import physical_memory
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from evergraph.estimator.graph import Array, Grown
 
 ARRAY = "$array"
 #: The longest block.
@@ -57,6 +58,8 @@ class Stored:
 
 def read_document(db: sqlite3.Connection, table: str, number: int) -> tuple[Any, Stored]:
     """Reads a document with its arrays; their sizes are known before memory is taken."""
+    from evergraph.estimator.graph import Grown  # noqa: PLC0415 - needs PyTorch
+
     text, needed, bases = _text(db, table, number), 0, dict[object, tuple[str, int]]()
 
     def measure(value: dict[str, Any]) -> Any:
@@ -84,6 +87,8 @@ def write_document(
 ) -> Stored:
     """Stores a document and what the database lacks of its arrays; ``before`` is what it has."""
     import torch  # noqa: PLC0415 - reading predictions needs none of it
+
+    from evergraph.estimator.graph import Grown  # noqa: PLC0415 - as above
 
     has, bases = before.bases if before else {}, dict[object, tuple[str, int]]()
 
@@ -197,6 +202,8 @@ def _read(db: sqlite3.Connection, array: Mapping[str, Any], room: int = 0) -> Ar
 def _load(db: sqlite3.Connection, array: Mapping[str, Any]) -> Tensor | Grown:
     """Reads an array: as a tensor, or as one that grows, with room behind it."""
     import torch  # noqa: PLC0415 - as above
+
+    from evergraph.estimator.graph import Grown  # noqa: PLC0415 - as above
 
     shape, kind = array["shape"], array["dtype"]
     if "-" in array["base"]:

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from evergraph.estimator.arrays import Array, Grown
 from evergraph.estimator.config import EstimatorConfig, read_config
-from evergraph.estimator.graph import SPARSE, Edits, GrowingGraph
+from evergraph.estimator.graph import SPARSE, Array, GrowingGraph, Grown, Id, Names
 from evergraph.estimator.inputs import Change, make_change, read_ids, unique_ids
-from evergraph.estimator.names import Id, Names
-from evergraph.estimator.state import SMALL, Entry, GrownLabels, State
+from evergraph.estimator.state import SMALL, Edits, Entry, GrownLabels, State
 from evergraph.files import physical_memory
 from evergraph.methods import make_method
 from evergraph.stream import Features, SparseRows
@@ -28,7 +27,7 @@ from evergraph.validation import parse
 
 KEYS = {
     *("config", "classes", "columns", "history", "ids", "features", "edges", "edits", "learner"),
-    *("granted", "held_out", "shown"),
+    *("granted", "held_out", "patch", "shown"),
 }
 
 
@@ -51,10 +50,13 @@ def state_content(state: State) -> dict[str, Any]:
 
 def graph_content(graph: GrowingGraph) -> dict[str, Any]:
     """Returns the arrays of a graph."""
-    names = graph.names
+    names, patch = graph.names, None
+    if graph.patched.numel():
+        patch = {"rows": graph.patched, "x": graph.features[graph.patched]}
     return {
         "ids": {"keys": names.keys, "text": names.text, "ends": names.ends},
         "features": {**graph.arrays, "num_columns": graph.width},
+        "patch": patch,
         "edges": graph.edges,
     }
 
@@ -80,6 +82,13 @@ def restore_state(content: Mapping[str, Any]) -> State:
     _check_features(arrays, n, width)
     if columns is not None and len(columns) != width:
         raise ValueError("names of other features")
+    graph = GrowingGraph(names, arrays, width, content["edges"])
+    if content["patch"] is not None:
+        rows, x = content["patch"]["rows"], content["patch"]["x"]
+        _check_features({"dense": Grown.of(x.numpy())}, rows.numel(), width)
+        check_rows(rows[:, None], n)
+        arrays["dense"].array[rows.numpy()] = x.numpy()  # nobody else has it yet
+        graph = replace(graph, patched=rows)
     check_rows(content["edges"].array, n, n)
     edits = [check_rows(content["edits"][key].T, n, n).T for key in ("added", "deleted")]
     for key in ("held_out", "granted"):
@@ -92,7 +101,7 @@ def restore_state(content: Mapping[str, Any]) -> State:
         entry.line()  # refuses NaN
     return State(
         config,
-        GrowingGraph(names, arrays, width, content["edges"]),
+        graph,
         tuple(classes),
         _restore_learner(content["learner"], config, width, n, k),
         GrownLabels(content["held_out"]),

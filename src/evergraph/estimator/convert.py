@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from evergraph.errors import InputError
-from evergraph.estimator.arrays import Grown
 from evergraph.estimator.content import (
     change_content,
     check_rows,
@@ -27,7 +26,7 @@ from evergraph.estimator.content import (
     restore_state,
     state_content,
 )
-from evergraph.estimator.graph import GrowingGraph
+from evergraph.estimator.graph import GrowingGraph, Grown
 from evergraph.estimator.inputs import Change, unique_ids
 from evergraph.estimator.store import OLD_NAMES, Store
 from evergraph.files import read_regular, unpack

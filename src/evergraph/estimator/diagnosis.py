@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from evergraph.estimator.names import Id
+from evergraph.estimator.graph import Id
 from evergraph.estimator.state import State
 
 #: Points that a class may lose on held-out nodes before a warning.

@@ -1,50 +1,203 @@
-"""GrowingGraph: a graph without labels whose nodes have names, changed by making a new one."""
+"""GrowingGraph: a graph without labels whose nodes have names, changed by making a new one.
+
+All that grows is here, arrays, names and edges: how snapshots share their memory must be right in
+one place.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from evergraph.errors import InputError
-from evergraph.estimator.arrays import Array, Grown
-from evergraph.estimator.names import Id, Names
 from evergraph.stream import Adjacency, Features, SparseRows
 from evergraph.stream.adjacency import pointer_of
 
+Id = str | int
+Array = np.ndarray[Any, np.dtype[Any]]
 SPARSE = ("values", "indices", "indptr")
+#: Names that came since the index was sorted, as a share of those that were there.
+UNSORTED = 0.25
+#: The largest share of nodes whose features are stored beside the rest.
+MOST_PATCHED = 1 / 16
+#: Up to so many edges all are compared with new ones.
+FEW_EDGES = 20_000
+
+
+@dataclass
+class _Buffer:
+    """Memory with room behind what is used."""
+
+    data: Array
+    used: int
+
+
+@dataclass(frozen=True, eq=False)
+class Grown:
+    """Rows in order of arrival, ``[n, ...]``; never changed, only followed by a longer one.
+
+    Whoever appends to a snapshot first writes behind its end, into the memory that both share;
+    whoever comes second copies.
+
+    Attributes:
+        length: n.
+        lineage: The same object for all that one array grew into, so that a store knows which
+            rows it has.
+    """
+
+    _buffer: _Buffer
+    length: int
+    lineage: object
+
+    @classmethod
+    def of(cls, data: Array, length: int | None = None) -> Grown:
+        """Takes an array; what is behind ``length`` is room."""
+        n = data.shape[0] if length is None else length
+        return cls(_Buffer(data, n), n, object())
+
+    @classmethod
+    def empty(cls, dtype: Any, *shape: int) -> Grown:
+        """Makes an array without rows."""
+        return cls.of(np.empty((0, *shape), dtype=dtype))
+
+    @property
+    def array(self) -> Array:
+        """The rows; nobody may change them."""
+        return self._buffer.data[: self.length]
+
+    @property
+    def tensor(self) -> Tensor:
+        """The rows as a tensor that shares their memory."""
+        return torch.from_numpy(self.array)
+
+    @property
+    def is_newest(self) -> bool:
+        """Tells whether nobody has appended to this snapshot."""
+        return self._buffer.used == self.length
+
+    def replaced(self, at: Array, rows: Array) -> Grown:
+        """Returns a copy with other rows at some places, of the same lineage."""
+        data = self.array.copy()
+        data[at] = rows
+        return Grown(_Buffer(data, self.length), self.length, self.lineage)
+
+    def append(self, rows: Array) -> Grown:
+        """Returns the array with rows below, in the time that these take on average."""
+        begin, end = self.length, self.length + rows.shape[0]
+        buffer = self._buffer
+        if not self.is_newest or end > buffer.data.shape[0]:
+            data = np.empty((end + end // 2, *buffer.data.shape[1:]), dtype=buffer.data.dtype)
+            data[:begin] = self.array
+            if self.is_newest:
+                buffer.used = -1  # who appends to this snapshot from now on is second
+            buffer = _Buffer(data, begin)
+        buffer.data[begin:end] = rows
+        buffer.used = end
+        return Grown(buffer, end, self.lineage)
+
+
+@dataclass
+class _Index:
+    """Rows by key: sorted ones, and a dictionary of what came since."""
+
+    keys: Array
+    rows: Array
+    recent: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Edits:
-    """What a method changed in a graph for itself; undirected pairs ``[2, *]``."""
+class Names:
+    """The names of nodes in order of arrival, all text or all whole numbers.
 
-    added: Tensor = field(default_factory=lambda: torch.empty(2, 0, dtype=torch.int64))
-    deleted: Tensor = field(default_factory=lambda: torch.empty(2, 0, dtype=torch.int64))
+    A key is a whole number itself or the hash of a text. What is found by key is compared with
+    the name.
+    """
 
-    @classmethod
-    def between(cls, before: Adjacency, after: Adjacency) -> Edits:
-        """Compares two graphs of the same nodes."""
-        added = after.keys[~torch.isin(after.keys, before.keys)]
-        deleted = before.keys[~torch.isin(before.keys, after.keys)]
-        return cls(_undirected(added, before.num_nodes), _undirected(deleted, before.num_nodes))
+    keys: Grown  # [n] int64
+    text: Grown | None = None  # [bytes] uint8, all names one after the other
+    ends: Grown | None = None  # [n] int64, where each ends in text
+    _index: list[_Index] = field(default_factory=list, compare=False)  # none until it is needed
 
-    def __bool__(self) -> bool:
-        return bool(self.added.numel() or self.deleted.numel())
+    @property
+    def kind(self) -> type[Id] | None:
+        """Tells whether names are text or whole numbers; None as long as there are none."""
+        if not self.keys.length:
+            return None
+        return int if self.text is None else str
 
-    def apply(self, graph: Adjacency) -> Adjacency:
-        """Returns the graph as the method wants it; the same object when nothing changed."""
-        return graph.edit(add=self.added, remove=self.deleted) if self else graph
+    def __len__(self) -> int:
+        return self.keys.length
 
-    def renumbered(self, new_rows: Tensor) -> Edits:
-        """Follows nodes to new rows; pairs with a removed end are dropped."""
-        moved = [new_rows[pairs] for pairs in (self.added, self.deleted)]
-        return Edits(*(pairs[:, (pairs >= 0).all(dim=0)] for pairs in moved))
+    def take(self, rows: Array | None = None) -> list[Any]:
+        """Returns the names of some nodes, of all by default."""
+        if self.text is None or self.ends is None:
+            return list((self.keys.array if rows is None else self.keys.array[rows]).tolist())
+        at = np.arange(len(self)) if rows is None else rows
+        ends, data = self.ends.array, memoryview(self.text.array)  # type: ignore[arg-type]
+        begins = np.where(at > 0, ends[at - 1], 0).tolist()
+        return [str(data[a:b], "utf-8") for a, b in zip(begins, ends[at].tolist(), strict=True)]
+
+    def where(self, names: Sequence[Id]) -> Array:
+        """Returns the row of each name, ``[m]``, −1 where it is not known."""
+        if not len(self) or not names or type(names[0]) is not self.kind:
+            return np.full(len(names), -1)
+        rows = self._by_key(_keys(names))
+        known = np.flatnonzero(rows >= 0)
+        there = self.take(rows[known])
+        wrong = [at for at, name in zip(known.tolist(), there, strict=True) if name != names[at]]
+        rows[wrong] = -1
+        return rows
+
+    def append(self, names: Sequence[Id]) -> Names:
+        """Adds names, which must be new and of one kind."""
+        keys = _keys(names)
+        if len(np.unique(keys)) < len(names) or (len(self) and (self._by_key(keys) >= 0).any()):
+            raise InputError(
+                "Expected names with different hashes (got two that share one, which happens once "
+                "in a billion graphs); rename one of them."
+            )
+        index = self._index if self.keys.is_newest else []
+        if index:
+            new = enumerate(keys.tolist(), len(self))
+            index[0].recent.update((key, row) for row, key in new)
+        grown = self.keys.append(keys)
+        if isinstance(names[0], int):
+            return Names(grown, _index=index)
+        texts = [str(name).encode() for name in names]
+        text, ends = self.text, self.ends
+        if text is None or ends is None:
+            text, ends = Grown.empty(np.uint8), Grown.empty(np.int64)
+        new_ends = text.length + np.cumsum([len(name) for name in texts])
+        data = np.frombuffer(b"".join(texts), dtype=np.uint8)
+        return Names(grown, text.append(data), ends.append(new_ends), index)
+
+    def keep(self, rows: Array) -> Names:
+        """Returns some names in their order, as new arrays."""
+        kept = Names(Grown.empty(np.int64))
+        return kept.append(self.take(rows)) if len(rows) else kept
+
+    def _by_key(self, keys: Array) -> Array:
+        """Looks keys up; what is found may be another name of the same key."""
+        index = self._index[0] if self._index else _Index(keys[:0], keys[:0])
+        recent, sorted_ones = len(index.recent), index.keys.size
+        if recent > max(1000, UNSORTED * sorted_ones) or recent + sorted_ones < len(self):
+            order = np.argsort(self.keys.array, kind="stable")
+            index = _Index(self.keys.array[order], order)
+            self._index[:] = [index]
+        at = np.searchsorted(index.keys, keys).clip(max=max(index.keys.size - 1, 0))
+        rows = np.where(index.keys[at] == keys, index.rows[at], -1)
+        if index.recent:
+            missing = np.flatnonzero(rows < 0)
+            rows[missing] = [index.recent.get(key, -1) for key in keys[missing].tolist()]
+        rows[rows >= len(self)] = -1  # of a longer list that shares the index
+        return rows
 
 
 class Neighbourhood(NamedTuple):
@@ -86,12 +239,17 @@ class GrowingGraph:
 
     Every change makes a new graph, which shares what did not change; growth takes the time of what
     is new. Removing nodes or edges and replacing features copies.
+
+    Attributes:
+        patched: Nodes whose dense features were replaced since all were stored: so few that they
+            are stored beside the rest.
     """
 
     names: Names
     arrays: Mapping[str, Grown]  # ``dense``, or ``values``, ``indices`` and ``indptr``
     width: int  # d, 0 before the first nodes
     edges: Grown  # [E, 2] int64, undirected, each once, in order of arrival
+    patched: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
     _star: _Star = field(default_factory=_Star, compare=False, repr=False)
 
     @classmethod
@@ -164,7 +322,8 @@ class GrowingGraph:
         """Removes undirected pairs of rows ``[2, m]``, which must be edges."""
         if not pairs.numel():
             return self
-        missing = ~self._has_edges(pairs[0].numpy(), pairs[1].numpy())
+        low, high = pairs.min(dim=0).values, pairs.max(dim=0).values
+        missing = ~self._has_edges(low.numpy(), high.numpy())
         if missing.any():
             at = int(np.argmax(missing))
             first, second = self.names.take(pairs[:, at].numpy())
@@ -172,7 +331,6 @@ class GrowingGraph:
                 f"Expected 'edges' to remove to exist (got {first!r} – {second!r} in row "
                 f"{at + 1}, which do not touch); leave the pair out."
             )
-        low, high = pairs.min(dim=0).values, pairs.max(dim=0).values
         edges, n = self.edges.array, self.num_nodes
         stay = ~np.isin(edges[:, 1] * n + edges[:, 0], (high * n + low).numpy())
         return replace(self, edges=Grown.of(edges[stay]), _star=_Star())
@@ -181,11 +339,16 @@ class GrowingGraph:
         """Replaces the features of some nodes."""
         if not rows.numel():
             return self
+        patched = torch.unique(torch.cat([self.patched, rows]))
+        if "dense" in self.arrays and patched.numel() <= MOST_PATCHED * self.num_nodes:
+            values = x if isinstance(x, Tensor) else x.dense()
+            arrays = {"dense": self.arrays["dense"].replaced(rows.numpy(), values.numpy())}
+            return replace(self, arrays=arrays, patched=patched)
         source = torch.arange(self.num_nodes)
         source[rows] = self.num_nodes + torch.arange(rows.numel())
         copies = {key: Grown.of(part.array) for key, part in self.arrays.items()}
         both = _features(_append(copies, x), self.width)
-        return replace(self, arrays=_arrays(both[source]))
+        return replace(self, arrays=_arrays(both[source]), patched=self.patched[:0])
 
     def without_nodes(self, rows: Tensor) -> tuple[GrowingGraph, Tensor]:
         """Removes nodes with their edges.
@@ -225,10 +388,13 @@ class GrowingGraph:
         cut_out = torch.from_numpy(rows)
         return Neighbourhood(cut_out, self.features[cut_out], part)
 
-    def _has_edges(self, first: Array, second: Array) -> Array:
+    def _has_edges(self, low: Array, high: Array) -> Array:
+        n, edges = self.num_nodes, self.edges.array
+        if len(edges) <= FEW_EDGES:
+            return np.isin(high * n + low, edges[:, 1] * n + edges[:, 0])
         from evergraph.kernels import forward_star  # noqa: PLC0415 - numba is slow to import
 
-        found: Array = forward_star.has_edges(*self._chains(), first, second)
+        found: Array = forward_star.has_edges(*self._chains(), low, high)
         return found
 
     def _chains(self) -> tuple[Array, Array, Array, int]:
@@ -272,14 +438,6 @@ def sparse(x: Tensor) -> SparseRows:
     return SparseRows(entries.values(), columns.contiguous(), indptr, x.shape[1])
 
 
-def _undirected(keys: Tensor, num_nodes: int) -> Tensor:
-    """Turns directed keys into undirected pairs, each once and the smaller end first."""
-    second = torch.div(keys, max(num_nodes, 1), rounding_mode="floor")
-    first = keys - second * num_nodes
-    once = first < second
-    return torch.stack([first[once], second[once]])
-
-
 def _with_room(array: Array, size: int, value: int) -> Array:
     """Returns the array with at least ``size`` entries, new ones of a value."""
     if array.size >= size:
@@ -287,3 +445,10 @@ def _with_room(array: Array, size: int, value: int) -> Array:
     grown = np.full(size + size // 2, value, dtype=array.dtype)
     grown[: array.size] = array
     return grown
+
+
+def _keys(names: Sequence[Id]) -> Array:
+    if isinstance(names[0], int):
+        return np.array(names, dtype=np.int64)
+    digests = b"".join(blake2b(str(name).encode(), digest_size=8).digest() for name in names)
+    return np.frombuffer(digests, dtype="<i8").astype(np.int64)

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from evergraph.errors import InputError
-from evergraph.estimator.graph import sparse
-from evergraph.estimator.names import Id, Names
+from evergraph.estimator.graph import Id, Names, sparse
 from evergraph.stream import Features, SparseRows
 from evergraph.stream.graph import from_scipy_parts
 

@@ -13,11 +13,9 @@ from pydantic import Field
 from torch import Tensor
 
 from evergraph.errors import InputError
-from evergraph.estimator.arrays import Grown
 from evergraph.estimator.blocks import Stored
 from evergraph.estimator.config import EstimatorConfig
-from evergraph.estimator.graph import Edits, GrowingGraph
-from evergraph.estimator.names import Id
+from evergraph.estimator.graph import GrowingGraph, Grown, Id
 from evergraph.files import to_device
 from evergraph.methods import Method, make_method
 from evergraph.nn.device import Plan, denormals_flushed
@@ -67,6 +65,33 @@ class Entry(Config):
                 "Expected finite numbers in what a method reports (got NaN or infinity); correct "
                 "the method."
             ) from None
+
+
+@dataclass(frozen=True)
+class Edits:
+    """What a method changed in a graph for itself; undirected pairs ``[2, *]``."""
+
+    added: Tensor = field(default_factory=lambda: torch.empty(2, 0, dtype=torch.int64))
+    deleted: Tensor = field(default_factory=lambda: torch.empty(2, 0, dtype=torch.int64))
+
+    @classmethod
+    def between(cls, before: Adjacency, after: Adjacency) -> Edits:
+        """Compares two graphs of the same nodes."""
+        added = after.keys[~torch.isin(after.keys, before.keys)]
+        deleted = before.keys[~torch.isin(before.keys, after.keys)]
+        return cls(_undirected(added, before.num_nodes), _undirected(deleted, before.num_nodes))
+
+    def __bool__(self) -> bool:
+        return bool(self.added.numel() or self.deleted.numel())
+
+    def apply(self, graph: Adjacency) -> Adjacency:
+        """Returns the graph as the method wants it; the same object when nothing changed."""
+        return graph.edit(add=self.added, remove=self.deleted) if self else graph
+
+    def renumbered(self, new_rows: Tensor) -> Edits:
+        """Follows nodes to new rows; pairs with a removed end are dropped."""
+        moved = [new_rows[pairs] for pairs in (self.added, self.deleted)]
+        return Edits(*(pairs[:, (pairs >= 0).all(dim=0)] for pairs in moved))
 
 
 @dataclass(frozen=True)
@@ -177,16 +202,16 @@ class State:
         All nodes are predicted once. Some of a large graph are predicted from what is around them
         if that is all that they depend on.
         """
-        learner, graph = self.learner, self.graph
-        if self.known_logits is None and learner.next_task and graph.num_nodes:
-            depth = learner.method.reach(self.config.model.num_layers)
+        learner, n = self.learner, self.graph.num_nodes
+        if self.known_logits is None and learner.next_task and n:
+            depth = None if self.edits else learner.method.reach(self.config.model.num_layers)
             with denormals_flushed(), torch.no_grad():
-                if rows is not None and graph.num_nodes > SMALL and depth and not self.edits:
+                if depth is not None and rows is not None and n > max(SMALL, 10 * rows.numel()):
                     return self._predict_near(rows, depth, device).cpu()
                 self.__dict__["_logits"] = self._predict(device).cpu()
         found = self.known_logits
         if found is None:
-            found = torch.zeros(graph.num_nodes, len(self.classes))
+            found = torch.zeros(n, len(self.classes))
         return found if rows is None else found[rows]
 
     @property
@@ -256,3 +281,11 @@ def draw_share(
 
 def _percent(right: Tensor) -> float | None:
     return 100.0 * int(right.sum()) / right.numel() if right.numel() else None
+
+
+def _undirected(keys: Tensor, num_nodes: int) -> Tensor:
+    """Turns directed keys into undirected pairs, each once and the smaller end first."""
+    second = torch.div(keys, max(num_nodes, 1), rounding_mode="floor")
+    first = keys - second * num_nodes
+    once = first < second
+    return torch.stack([first[once], second[once]])

@@ -13,11 +13,9 @@ from torch import Tensor
 
 from evergraph.config import NEEDED_VALIDATION
 from evergraph.errors import InputError
-from evergraph.estimator.arrays import Grown
-from evergraph.estimator.graph import Edits, GrowingGraph, Neighbourhood
+from evergraph.estimator.graph import GrowingGraph, Grown, Id, Neighbourhood
 from evergraph.estimator.inputs import Change
-from evergraph.estimator.names import Id
-from evergraph.estimator.state import Entry, State, draw_share, move
+from evergraph.estimator.state import Edits, Entry, State, draw_share, move
 from evergraph.events import Event
 from evergraph.nn.device import denormals_flushed
 from evergraph.rng import make_generator

@@ -20,7 +20,7 @@ from evergraph.errors import InputError
 from evergraph.files import read_regular, unwritable, write_atomic
 
 if TYPE_CHECKING:
-    from evergraph.estimator.names import Id
+    from evergraph.estimator.graph import Id
 
 #: A wider table is a mistake, or an attempt to exhaust the memory by a long header.
 MAX_COLUMNS = 20_000

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from evergraph.estimator.arrays import Grown
 from evergraph.estimator.blocks import Damage
-from evergraph.estimator.names import Names
 from evergraph.estimator.store import Store
 from evergraph.estimator.tables import write_table
 
@@ -40,9 +39,10 @@ def stored(state: Path, version: int | None) -> dict[str, list[Any]] | None:
         if found is None:
             return None
         labels, probability = found["labels"], found["probability"]
-        parts = (found[key] for key in ("text", "ends"))
-        text, ends = (None if part is None else Grown.of(part) for part in parts)
-        names = list(map(str, Names(Grown.of(found["keys"]), text, ends).take()))
+        names = [str(key) for key in found["keys"].tolist()]
+        if found["text"] is not None:
+            text, ends = found["text"].tobytes(), found["ends"].tolist()
+            names = [text[begin:end].decode() for begin, end in pairwise([0, *ends])]
         chosen = [str(found["classes"][label]) for label in labels if label >= 0]
     except (Damage, ValueError, TypeError, KeyError, IndexError):
         return None  # reading the whole state says what is wrong

@@ -14,8 +14,8 @@ from evergraph.config import parse_settings
 from evergraph.errors import InputError, one_line
 from evergraph.estimator.convert import convert_state
 from evergraph.estimator.diagnosis import diagnose
+from evergraph.estimator.graph import Id
 from evergraph.estimator.inputs import INT64, Change, check_columns, make_change
-from evergraph.estimator.names import Id
 from evergraph.estimator.state import State
 from evergraph.estimator.tables import Table, read_table
 from evergraph.estimator.transaction import learn_into, load_state, resume
