@@ -22,7 +22,6 @@ import sys
 import tempfile
 import time
 import traceback
-import zlib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -297,6 +296,8 @@ class StateTarget(Target):
         return []
 
     def write(self, rng: random.Random) -> Path:
+        from evergraph.estimator.blocks import block_checksum  # noqa: PLC0415
+
         good = self.folder / f"good-{rng.randrange(3)}"
         path = self.folder / "state"
         shutil.rmtree(path, ignore_errors=True)
@@ -310,10 +311,10 @@ class StateTarget(Target):
             if rng.random() < 0.5:
                 text = mutate(text.encode(), rng, TOKENS["json"]).decode(errors="replace")
             else:  # an array, with the checksum of its new bytes
-                query = "SELECT rowid, data FROM block ORDER BY base, start"
-                row, data = rng.choice(db.execute(query).fetchall())
+                query = "SELECT rowid, base, start, data FROM block ORDER BY base, start"
+                row, base, start, data = rng.choice(db.execute(query).fetchall())
                 data = mutate(data, rng, TOKENS["binary"])
-                values = (data, zlib.crc32(data), row)
+                values = (data, block_checksum(base, start, data), row)
                 db.execute("UPDATE block SET data = ?, crc32 = ? WHERE rowid = ?", values)
             digest = hashlib.sha256(f"{number} {text}".encode()).digest()
             change = "UPDATE version SET document = ?, sha256 = ? WHERE number = ?"

@@ -176,8 +176,13 @@ def _write(db: sqlite3.Connection, base: str, rows: Array, start: int) -> None:
     data = np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data
     for at in range(0, len(data), BLOCK):
         block = data[at : at + BLOCK]
-        row = (base, start + at, zlib.crc32(block), block)
+        row = (base, start + at, block_checksum(base, start + at, block), block)
         db.execute("INSERT INTO block VALUES (?, ?, ?, ?)", row)
+
+
+def block_checksum(base: str, start: int, data: bytes | memoryview) -> int:
+    """Computes the checksum of a block, its place included: an index may lead to another one."""
+    return zlib.crc32(data, zlib.crc32(f"{base} {start}".encode()))
 
 
 def _read(db: sqlite3.Connection, array: Mapping[str, Any], room: int = 0) -> Array:
@@ -193,7 +198,8 @@ def _read(db: sqlite3.Connection, array: Mapping[str, Any], room: int = 0) -> Ar
         raise Damage("the size of an array")
     found = np.empty(end + room, dtype=np.uint8)
     for start, checksum, block in db.execute(f"SELECT start, crc32, data {which}", place):
-        if not isinstance(block, bytes) or zlib.crc32(block) != checksum:
+        good = isinstance(block, bytes) and block_checksum(place[0], start, block) == checksum
+        if not good:
             raise Damage("a block")
         found[start : start + len(block)] = np.frombuffer(block, dtype=np.uint8)
     return found

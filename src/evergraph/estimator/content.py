@@ -7,7 +7,7 @@ trust is checked, rows, labels, pointers and sizes. Wrong content raises anythin
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from evergraph.estimator.config import EstimatorConfig, read_config
-from evergraph.estimator.graph import SPARSE, Array, GrowingGraph, Grown, Id, Names
-from evergraph.estimator.inputs import Change, make_change, read_ids, unique_ids
+from evergraph.estimator.graph import SPARSE, Array, GrowingGraph, Grown, Names
+from evergraph.estimator.inputs import Change, make_change, unique_ids
 from evergraph.estimator.state import SMALL, Edits, Entry, GrownLabels, State
 from evergraph.files import physical_memory
 from evergraph.methods import make_method
@@ -164,52 +164,31 @@ def _restore_learner(
 
 
 def change_content(change: Change) -> dict[str, Any]:
-    """Returns plain values and arrays that :func:`restore_change` takes back."""
-    labels = (list(change.labels), list(change.labels.values()))
-    pairs = {"removed_edges": change.removed_edges, "edges": change.edges, "labels": labels}
+    """Returns plain values and arrays that :func:`restore_change` takes back: names as JSON."""
+    plain = {key: value for key, value in vars(change).items() if key not in {"x", "updated_x"}}
+    labels = [list(change.labels), list(change.labels.values())]
+    text = json.dumps({**plain, "labels": labels}).encode()
     return {
-        "kind": change.kind,
-        **{key: _ids_content(getattr(change, key)) for key in ("removed", "updated", "ids")},
-        **{key: [_ids_content(side) for side in sides] for key, sides in pairs.items()},
-        **{key: _features_content(getattr(change, key)) for key in ("x", "updated_x")},
-        "columns": change.columns,
+        "text": torch.frombuffer(bytearray(text), dtype=torch.uint8),
+        "x": _features_content(change.x),
+        "updated_x": _features_content(change.updated_x),
     }
 
 
 def restore_change(content: Mapping[str, Any]) -> Change:
-    """Takes back what :func:`change_content` returned, checked as what a user gives."""
-    if content["kind"] not in {"learn", "update", "remove"}:
+    """Takes back what :func:`change_content` returned, checked as what a user gives.
+
+    0.1.0 stored names beside the features.
+    """
+    given = dict(content)
+    if "text" in given:
+        given |= json.loads(given.pop("text").numpy().tobytes())
+    if given["kind"] not in {"learn", "update", "remove"}:
         raise ValueError("a change of another kind")
-    ids = {key: _restore_ids(content[key]) for key in ("removed", "updated", "ids")}
-    removed_edges, edges, labels = (
-        zip(*map(_restore_ids, content[key]), strict=True)
-        for key in ("removed_edges", "edges", "labels")
-    )
-    return make_change(
-        content["kind"],
-        columns=content["columns"],
-        removed_edges=removed_edges,
-        updated_x=restore_features(content["updated_x"]),
-        x=restore_features(content["x"]),
-        edges=edges,
-        labels=dict(labels),
-        **ids,
-    )
-
-
-def _ids_content(ids: Sequence[Id]) -> Tensor | dict[str, Tensor]:
-    """Stores names as an array: whole numbers, or texts as JSON."""
-    if not ids or isinstance(ids[0], int):
-        return torch.tensor(ids, dtype=torch.int64)
-    text = json.dumps(ids, ensure_ascii=False).encode()
-    return {"text": torch.frombuffer(bytearray(text), dtype=torch.uint8)}
-
-
-def _restore_ids(content: Any) -> list[Id]:
-    """Takes names back; 0.1.0 stored them as a list."""
-    if isinstance(content, dict):
-        return read_ids(json.loads(content["text"].numpy().tobytes()))
-    return read_ids(content)
+    pairs = {key: list(zip(*given[key], strict=True)) for key in ("removed_edges", "edges")}
+    features = {key: restore_features(given[key]) for key in ("x", "updated_x")}
+    labels = dict(zip(*given["labels"], strict=True))
+    return make_change(**{**given, **pairs, **features, "labels": labels})
 
 
 def _features_content(x: Features | None) -> dict[str, Any] | None:

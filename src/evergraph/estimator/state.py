@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from evergraph.errors import InputError
 from evergraph.estimator.blocks import Stored
 from evergraph.estimator.config import EstimatorConfig
-from evergraph.estimator.graph import GrowingGraph, Grown, Id
+from evergraph.estimator.graph import GrowingGraph, Grown, Id, Neighbourhood
 from evergraph.files import to_device
 from evergraph.methods import Method, make_method
 from evergraph.nn.device import Plan, denormals_flushed
@@ -87,6 +87,21 @@ class Edits:
     def apply(self, graph: Adjacency) -> Adjacency:
         """Returns the graph as the method wants it; the same object when nothing changed."""
         return graph.edit(add=self.added, remove=self.deleted) if self else graph
+
+    def around(self, graph: GrowingGraph, nodes: Tensor, depth: int) -> Neighbourhood:
+        """Cuts nodes and all within ``depth`` steps out of the graph as the method wants it.
+
+        What is around edited edges is part of it: a way may lead over new ones.
+        """
+        ends = torch.cat([self.added.flatten(), self.deleted.flatten()])
+        near = graph.neighbourhood(torch.cat([nodes, ends]), depth)
+        if not self:
+            return near
+        before, (added, deleted) = near.adjacency, map(near.rows, (self.added, self.deleted))
+        after = before.edit(add=added, remove=deleted)
+        assert before.whole_degree is not None
+        degree = before.whole_degree + after.degree - before.degree
+        return near._replace(adjacency=replace(after, whole_degree=degree))
 
     def renumbered(self, new_rows: Tensor) -> Edits:
         """Follows nodes to new rows; pairs with a removed end are dropped."""
@@ -204,7 +219,7 @@ class State:
         """
         learner, n = self.learner, self.graph.num_nodes
         if self.known_logits is None and learner.next_task and n:
-            depth = None if self.edits else learner.method.reach(self.config.model.num_layers)
+            depth = learner.method.reach(self.config.model.num_layers)
             with denormals_flushed(), torch.no_grad():
                 if depth is not None and rows is not None and n > max(SMALL, 10 * rows.numel()):
                     return self._predict_near(rows, depth, device).cpu()
@@ -231,7 +246,7 @@ class State:
     def _predict_near(self, rows: Tensor, depth: int, device: torch.device) -> Tensor:
         """Predicts nodes from their neighbourhood."""
         wanted, place = torch.unique(rows, return_inverse=True)
-        near = self.graph.neighbourhood(wanted, depth)
+        near = self.edits.around(self.graph, wanted, depth)
         at, method = near.rows(wanted), self.learner.method
         if type(method).predict_logits is not Method.predict_logits:
             return self._ask(near.features, near.adjacency, near.adjacency, device)[at][place]
