@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from evergraph.estimator import ContinualNodeClassifier, state, step
 from evergraph.methods import METHODS
 from evergraph.stream import Graph, Protocol, TaskStream
 
+ROW = torch.tensor([7])
 LOCAL = [name for name, method in METHODS.items() if method.local]
 
 
@@ -116,3 +118,19 @@ def test_a_learner_is_copied_only_to_learn():
     kept = stored(clf)
     assert clf.update(["c"], labels=["u"])._now().learner is not before
     assert stored(clf) != kept
+
+
+def test_predictions_go_on_while_another_thread_learns(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(state, "SMALL", 5)
+    monkeypatch.setattr("evergraph.estimator.graph.FEW_EDGES", 0)
+    clf = quick("finetune", validation_fraction=0, settings={"epochs": 1})
+    ids = list(range(40))
+    clf.learn(ids, torch.rand(40, 3), [(at, at - 1) for at in ids[1:]], {0: "u", 1: "v"})
+    before, present = clf.predict_proba([7]), clf._now()
+    with ThreadPoolExecutor() as pool:
+        found = pool.submit(lambda: [present.logits(torch.device("cpu"), ROW) for _ in range(50)])
+        for at in range(40, 90):
+            clf.learn([at], torch.rand(1, 3), [(at, at - 1), (at, 7)])
+        for logits in found.result(timeout=60):
+            assert np.allclose(torch.softmax(logits.double(), 1).numpy(), before, atol=1e-6)
+    assert not np.allclose(clf.predict_proba([7]), before, atol=1e-6)

@@ -6,6 +6,7 @@ one place.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,7 +19,6 @@ from torch import Tensor
 
 from evergraph.errors import InputError
 from evergraph.stream import Adjacency, Features, SparseRows
-from evergraph.stream.adjacency import pointer_of
 
 Id = str | int
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -29,6 +29,7 @@ UNSORTED = 0.25
 MOST_PATCHED = 1 / 16
 #: Up to so many edges all are compared with new ones.
 FEW_EDGES = 20_000
+_extending = threading.Lock()
 
 
 @dataclass
@@ -225,12 +226,13 @@ class _Star:
         """Takes in ends and nodes that it lacks."""
         from evergraph.kernels import forward_star  # noqa: PLC0415 - numba is slow to import
 
-        self.head = _with_room(self.head, num_nodes, -1)
-        self.degree = _with_room(self.degree, num_nodes, 0)
-        if self.num_ends < ends.size:
-            self.following = _with_room(self.following, ends.size, -1)
-            forward_star.extend(self.head, self.following, self.degree, ends, self.num_ends)
-            self.num_ends = ends.size
+        with _extending:  # who predicts may do so while another thread learns
+            self.head = _with_room(self.head, num_nodes, -1)
+            self.degree = _with_room(self.degree, num_nodes, 0)
+            if self.num_ends < ends.size:
+                self.following = _with_room(self.following, ends.size)
+                forward_star.extend(self.head, self.following, self.degree, ends, self.num_ends)
+                self.num_ends = ends.size
 
 
 @dataclass(frozen=True)
@@ -373,18 +375,15 @@ class GrowingGraph:
         from evergraph.kernels import forward_star  # noqa: PLC0415 - numba is slow to import
 
         chains = self._chains()
-        found, inner = forward_star.reach(*chains, nodes.numpy(), depth)
-        rows, inside = np.sort(found), np.sort(found[:inner])
+        found, counts, near = forward_star.reach(*chains, nodes.numpy(), depth)
+        rows = np.sort(found)
         newest = self._star.num_ends == chains[-1]  # of an older graph nobody has counted them
         degree = self._star.degree[rows] if newest else self.degree.numpy()[rows]
         place = np.empty(self.num_nodes, dtype=np.int64)
         place[rows] = np.arange(rows.size)
-        counts = degree[place[inside]]
-        near = place[forward_star.neighbours(*chains, inside, counts)]
-        arrays = (near, np.repeat(place[inside], counts), degree)
-        src, dst, whole = map(torch.from_numpy, arrays)
-        indptr = pointer_of(dst, rows.size)
-        part = Adjacency(rows.size, src, dst, indptr, symmetric=False, whole_degree=whole)
+        pairs = np.stack([place[near], np.repeat(place[found[: counts.size]], counts)])
+        part = Adjacency.from_edges(torch.from_numpy(pairs), rows.size, symmetric=False)
+        part = replace(part, whole_degree=torch.from_numpy(degree))
         cut_out = torch.from_numpy(rows)
         return Neighbourhood(cut_out, self.features[cut_out], part)
 
@@ -438,12 +437,14 @@ def sparse(x: Tensor) -> SparseRows:
     return SparseRows(entries.values(), columns.contiguous(), indptr, x.shape[1])
 
 
-def _with_room(array: Array, size: int, value: int) -> Array:
-    """Returns the array with at least ``size`` entries, new ones of a value."""
+def _with_room(array: Array, size: int, value: int | None = None) -> Array:
+    """Returns the array with at least ``size`` entries, new ones of a value if there is one."""
     if array.size >= size:
         return array
-    grown = np.full(size + size // 2, value, dtype=array.dtype)
+    grown = np.empty(size + size // 2, dtype=array.dtype)
     grown[: array.size] = array
+    if value is not None:
+        grown[array.size :] = value
     return grown
 
 

@@ -43,43 +43,36 @@ def has_edges(
 @njit(cache=True)
 def reach(
     head: Array, following: Array, ends: Array, limit: int, nodes: Array, depth: int
-) -> tuple[Array, int]:
-    """Lists nodes and all within ``depth`` steps, each once, and how many are nearer than that."""
+) -> tuple[Array, Array, Array]:
+    """Lists nodes and all within ``depth`` steps, each once, the nearest first.
+
+    Returns them; for each of those that are nearer than ``depth``, and so come first, the number of
+    its neighbours; and these neighbours, one node's after the other's.
+    """
     seen = np.zeros(head.size, dtype=np.bool_)
-    found = np.empty(head.size, dtype=np.int64)
-    count = inner = 0
+    found, counts = np.empty(head.size, dtype=np.int64), np.empty(head.size, dtype=np.int64)
+    near = np.empty(1024, dtype=np.int64)
+    num_found = num_near = inner = 0
     for node in nodes:
         if not seen[node]:
             seen[node] = True
-            found[count] = node
-            count += 1
-    begin = 0
+            found[num_found] = node
+            num_found += 1
     for _ in range(depth):
-        begin, inner = inner, count
+        begin, inner = inner, num_found
         for at in range(begin, inner):
-            end = head[found[at]]
+            first, end = num_near, head[found[at]]
             while end >= 0:
-                if end < limit and not seen[ends[end ^ 1]]:
-                    found[count] = ends[end ^ 1]
-                    seen[found[count]] = True
-                    count += 1
+                if end < limit:
+                    other = ends[end ^ 1]
+                    if num_near == near.size:
+                        near = np.concatenate((near, near))
+                    near[num_near] = other
+                    num_near += 1
+                    if not seen[other]:
+                        seen[other] = True
+                        found[num_found] = other
+                        num_found += 1
                 end = following[end]
-    return found[:count].copy(), inner
-
-
-@njit(cache=True)
-def neighbours(
-    head: Array, following: Array, ends: Array, limit: int, nodes: Array, counts: Array
-) -> Array:
-    """Lists the neighbours of nodes, ascending and node after node; each has so many."""
-    found = np.empty(counts.sum(), dtype=np.int64)
-    count = 0
-    for at in range(nodes.size):
-        first, end = count, head[nodes[at]]
-        while end >= 0:
-            if end < limit:
-                found[count] = ends[end ^ 1]
-                count += 1
-            end = following[end]
-        found[first:count].sort()
-    return found
+            counts[at] = num_near - first
+    return found[:num_found].copy(), counts[:inner].copy(), near[:num_near].copy()
