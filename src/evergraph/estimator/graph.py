@@ -179,10 +179,14 @@ class Names:
         data = np.frombuffer(b"".join(texts), dtype=np.uint8)
         return Names(grown, text.append(data), ends.append(new_ends), index)
 
-    def keep(self, rows: Array) -> Names:
-        """Returns some names in their order, as new arrays."""
-        kept = Names(Grown.empty(np.int64))
-        return kept.append(self.take(rows)) if len(rows) else kept
+    def keep(self, stay: Array) -> Names:
+        """Returns the marked names in their order, as new arrays."""
+        keys = Grown.of(self.keys.array[stay])
+        if self.text is None or self.ends is None:
+            return Names(keys)
+        lengths = np.diff(self.ends.array, prepend=0)
+        text = self.text.array[np.repeat(stay, lengths)]
+        return Names(keys, Grown.of(text), Grown.of(np.cumsum(lengths[stay])))
 
     def _by_key(self, keys: Array) -> Array:
         """Looks keys up; what is found may be another name of the same key."""
@@ -363,7 +367,7 @@ class GrowingGraph:
         edges = new_rows[self.edges.tensor]
         edges = edges[(edges >= 0).all(dim=1)]
         left = torch.nonzero(stay).flatten()
-        names, arrays = self.names.keep(left.numpy()), _arrays(self.features[left])
+        names, arrays = self.names.keep(stay.numpy()), _arrays(self.features[left])
         return GrowingGraph(names, arrays, self.width, Grown.of(edges.numpy())), new_rows
 
     def neighbourhood(self, nodes: Tensor, depth: int) -> Neighbourhood:

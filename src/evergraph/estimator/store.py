@@ -304,6 +304,7 @@ def _connect(path: Path, mode: str, timeout: float = PATIENCE) -> sqlite3.Connec
     db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_LENGTH)
     if hasattr(db, "setconfig"):  # Python 3.12
         db.setconfig(getattr(sqlite3, "SQLITE_DBCONFIG_DEFENSIVE"), True)  # noqa: B009
+    db.execute("PRAGMA secure_delete=FAST")  # some systems overwrite all that is deleted
     db.execute("PRAGMA trusted_schema=OFF")
     db.execute("PRAGMA cell_size_check=ON")
     return db
