@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -222,7 +224,8 @@ class State:
             depth = learner.method.reach(self.config.model.num_layers)
             with denormals_flushed(), torch.no_grad():
                 if depth is not None and rows is not None and n > max(SMALL, 10 * rows.numel()):
-                    return self._predict_near(rows, depth, device).cpu()
+                    with _one_thread():
+                        return self._predict_near(rows, depth, device).cpu()
                 self.__dict__["_logits"] = self._predict(device).cpu()
         found = self.known_logits
         if found is None:
@@ -292,6 +295,17 @@ def draw_share(
         most = int((among == label).sum()) - 1
         chosen.append(members[: min(max(1, round(fraction * members.numel())), most)])
     return labelled.take(torch.sort(torch.cat(chosen)).values)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Computes something small alone: on a busy machine other threads are waited for longer."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _percent(right: Tensor) -> float | None:
