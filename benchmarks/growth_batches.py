@@ -1,6 +1,6 @@
 """What a batch costs as a graph grows: the rows ``growth-*``.
 
-    python benchmarks/growth_batches.py --row growth-graph --nodes 1e4 1e5 1e6
+    python benchmarks/growth_batches.py --row growth-graph --nodes 1e4 1e5 1e6 --threads 1
 
 A synthetic graph (64 features, 10 classes, five edges per node) is brought to a size, then batches
 of 1,000 nodes and 5,000 edges are learned and saved. ``growth-graph`` brings no labels, so that it
@@ -55,13 +55,13 @@ def batch(first: int, count: int, labelled: float, seed: int) -> dict[str, Any]:
     }
 
 
-def measure(row: str, nodes: int, small: int, folder: Path) -> dict[str, Any]:
+def measure(row: str, nodes: int, small: int, threads: int, folder: Path) -> dict[str, Any]:
     """Measures one size; everything in seconds, bytes or counts."""
     import torch  # noqa: PLC0415 - in this process alone
 
     from evergraph import ContinualNodeClassifier  # noqa: PLC0415
 
-    torch.set_num_threads(2)
+    torch.set_num_threads(threads)
     method, settings, labelled = ROWS[row]
     clf = ContinualNodeClassifier(method, settings=settings, device="cpu")
     for first in range(0, nodes, STEP):
@@ -86,7 +86,7 @@ def measure(row: str, nodes: int, small: int, folder: Path) -> dict[str, Any]:
             ids = [f"n{at}" for at in rng.integers(nodes, size=count)]
             with timed(taken, f"predict_{count}"):
                 clf.predict(ids)
-    found: dict[str, Any] = {"row": row, "nodes": nodes}
+    found: dict[str, Any] = {"row": row, "nodes": nodes, "threads": threads}
     found |= {name: statistics.median(values) for name, values in taken.items()}
     found["folder_mb"] = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
     found["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
@@ -143,13 +143,15 @@ def resident() -> float:
     return pages * resource.getpagesize() / 1e6
 
 
-def rows(names: list[str], sizes: list[int], small: int = 0) -> Iterator[dict[str, Any]]:
+def rows(
+    names: list[str], sizes: list[int], small: int = 0, threads: int = 2
+) -> Iterator[dict[str, Any]]:
     """Measures every row at every size, each in a process of its own."""
     context = multiprocessing.get_context("spawn")
     for name in names:
         for size in sizes:
             with tempfile.TemporaryDirectory() as place, context.Pool(1) as pool:
-                yield pool.apply(measure, (name, size, small, Path(place) / "state"))
+                yield pool.apply(measure, (name, size, small, threads, Path(place) / "state"))
 
 
 def main() -> None:
@@ -158,8 +160,10 @@ def main() -> None:
     parser.add_argument("--row", nargs="+", choices=ROWS, default=["growth-graph"])
     parser.add_argument("--nodes", nargs="+", type=float, default=[1e4, 1e5])
     parser.add_argument("--small", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=2)
     given = parser.parse_args()
-    for found in rows(given.row, [int(size) for size in given.nodes], given.small):
+    sizes = [int(size) for size in given.nodes]
+    for found in rows(given.row, sizes, given.small, given.threads):
         print(json.dumps(found), flush=True)
 
 
