@@ -296,6 +296,8 @@ class StateTarget(Target):
         return []
 
     def write(self, rng: random.Random) -> Path:
+        from evergraph.estimator.blocks import block_checksum  # noqa: PLC0415
+
         good = self.folder / f"good-{rng.randrange(3)}"
         path = self.folder / "state"
         shutil.rmtree(path, ignore_errors=True)
@@ -308,12 +310,12 @@ class StateTarget(Target):
             number, text = db.execute("SELECT max(number), document FROM version").fetchone()
             if rng.random() < 0.5:
                 text = mutate(text.encode(), rng, TOKENS["json"]).decode(errors="replace")
-            else:  # an array, stored under the checksum of its new bytes
-                before, data = rng.choice(db.execute("SELECT * FROM chunk").fetchall())
+            else:  # an array, with the checksum of its new bytes
+                query = "SELECT rowid, base, start, data FROM block ORDER BY base, start"
+                row, base, start, data = rng.choice(db.execute(query).fetchall())
                 data = mutate(data, rng, TOKENS["binary"])
-                after = hashlib.sha256(data).digest()
-                db.execute("INSERT OR IGNORE INTO chunk VALUES (?, ?)", (after, data))
-                text = text.replace(before.hex(), after.hex())
+                values = (data, block_checksum(base, start, data), row)
+                db.execute("UPDATE block SET data = ?, crc32 = ? WHERE rowid = ?", values)
             digest = hashlib.sha256(f"{number} {text}".encode()).digest()
             change = "UPDATE version SET document = ?, sha256 = ? WHERE number = ?"
             db.execute(change, (text, digest, number))

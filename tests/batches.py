@@ -10,6 +10,7 @@ from typing import Any
 
 from evergraph.estimator import ContinualNodeClassifier
 from evergraph.estimator.content import state_content
+from evergraph.estimator.graph import Grown
 from evergraph.files import checksum
 from evergraph.methods import METHODS
 from evergraph.stream import TaskStream
@@ -48,12 +49,19 @@ def batches(stream: TaskStream) -> Iterator[dict[str, Any]]:
 def stored(clf: ContinualNodeClassifier) -> str:
     """Returns a checksum of what would be saved of an estimator, but predictions: they follow."""
     content = state_content(clf._now())
-    return checksum({key: part for key, part in content.items() if key != "predicted"})
+    return checksum(plain({key: part for key, part in content.items() if key != "predicted"}))
 
 
-def contents(folder: Path) -> list[tuple[str, int, bytes]]:
+def plain(content: Any) -> Any:
+    """Returns content with arrays that grow as tensors."""
+    if isinstance(content, dict):
+        return {key: plain(part) for key, part in content.items()}
+    return content.tensor if isinstance(content, Grown) else content
+
+
+def contents(folder: Path) -> list[tuple[str, int, Any]]:
     """Lists the checksums of all that a state holds: they cover every array and every value."""
     with closing(sqlite3.connect(folder / "state.sqlite")) as db:
-        tables = ("version", "pending")
-        rows = (db.execute(f"SELECT '{t}', number, sha256 FROM {t}").fetchall() for t in tables)
-        return [row for table in rows for row in table]
+        queries = [f"SELECT '{t}', number, sha256 FROM {t}" for t in ("version", "pending")]
+        queries.append("SELECT base, start, crc32 FROM block ORDER BY base, start")
+        return [row for query in queries for row in db.execute(query).fetchall()]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,7 +11,9 @@ from hypothesis import strategies as st
 
 from conftest import to_sparse
 from evergraph.errors import InputError
-from evergraph.estimator.graph import Edits, GrowingGraph, stack
+from evergraph.estimator import graph as graphs
+from evergraph.estimator.graph import GrowingGraph
+from evergraph.estimator.state import Edits
 from evergraph.stream import Features
 from support import adjacency
 
@@ -28,7 +32,7 @@ class Naive:
 
 def as_naive(graph: GrowingGraph) -> tuple[dict[int, list[float]], set[frozenset[int]]]:
     x = graph.features if isinstance(graph.features, torch.Tensor) else graph.features.dense()
-    names = [int(name) for name in graph.ids]
+    names = [int(name) for name in graph.names.take()]
     pairs = torch.stack([graph.adjacency.src, graph.adjacency.dst]).T.tolist()
     return (
         dict(zip(names, x.tolist(), strict=True)),
@@ -41,10 +45,13 @@ def tensor(rows: list[list[float]], sparse: bool) -> Features:
     return to_sparse(x) if sparse else x
 
 
-@settings(max_examples=60)
+@pytest.mark.parametrize("few_edges", [0, graphs.FEW_EDGES])
+@settings(max_examples=40)
 @given(st.data(), st.booleans())
-def test_random_lives_agree_with_sets(data: st.DataObject, sparse: bool):
+def test_random_lives_agree_with_sets(few_edges: int, data: st.DataObject, sparse: bool):
+    graphs.FEW_EDGES = few_edges
     graph, naive, fresh = GrowingGraph.empty(), Naive(), 0
+    lives: list[tuple[GrowingGraph, Any]] = []
     value = st.integers(0, 3).map(float)
     for _ in range(data.draw(st.integers(1, 8))):
         known = sorted(naive.x)
@@ -79,6 +86,13 @@ def test_random_lives_agree_with_sets(data: st.DataObject, sparse: bool):
         assert as_naive(graph) == (naive.x, naive.edges)
         degree = graph.adjacency.degree
         assert torch.equal(degree.cumsum(0), graph.adjacency.indptr[1:])
+        assert torch.equal(degree, graph.degree)
+        lives.append((graph, as_naive(graph)))
+    for graph, before in lives:  # what came later changed none of them
+        assert as_naive(graph) == before
+        names = graph.names.take()
+        assert graph.names.where(names).tolist() == list(range(len(names)))
+        assert graph.names.where([fresh]).tolist() == [-1]
 
 
 def test_changes_leave_the_graph_before_them_alone():
@@ -92,14 +106,27 @@ def test_changes_leave_the_graph_before_them_alone():
         second.without_edges(torch.tensor([[1], [0]]))
 
 
-def test_rows_are_stacked_as_the_first_are_stored():
+def test_rows_are_stored_as_the_first_are():
     x, y = torch.tensor([[0.0, 2.0]]), torch.tensor([[3.0, 0.0]])
     for first in (x, to_sparse(x)):
         for second in (y, to_sparse(y)):
-            both = stack(first, second)
+            both = GrowingGraph.empty().with_nodes([0], first).with_nodes([1], second).features
             assert type(both) is type(first)
             dense = both if isinstance(both, torch.Tensor) else both.dense()
             assert dense.tolist() == [[0, 2], [3, 0]]
+
+
+def test_two_futures_of_one_graph_do_not_meet():
+    graph = GrowingGraph.empty().with_nodes(["a", "b", "c"], torch.eye(3))
+    graph = graph.with_edges(torch.tensor([[0], [1]]))
+    first = graph.with_nodes(["d"], torch.ones(1, 3)).with_edges(torch.tensor([[3], [0]]))
+    second = graph.with_nodes(["e", "d"], torch.zeros(2, 3)).with_edges(torch.tensor([[4], [1]]))
+    assert first.names.where(["d", "e"]).tolist() == [3, -1]
+    assert second.names.where(["d", "e"]).tolist() == [4, 3]
+    assert first.features[3].tolist() == [1, 1, 1]
+    assert first.adjacency.keys.tolist() != second.adjacency.keys.tolist()
+    for future, around in ((first, [0, 1, 3]), (second, [0, 1]), (graph, [0, 1])):
+        assert future.neighbourhood(torch.tensor([0]), 1).nodes.tolist() == around
 
 
 def test_edits_are_what_differs_and_follow_removals():

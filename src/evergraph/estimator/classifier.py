@@ -84,7 +84,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             labels: A class name or None per id; or a mapping of ids, new or known, to names.
             on_event: Called with what happens during training.
         """
-        brought = from_object(ids, x, edges, labels, known=self._now().graph.rows)
+        brought = from_object(ids, x, edges, labels, known=self._now().graph.names)
         return self._apply("learn", on_event, **brought)
 
     def update(self, ids: Any, x: Any = None, labels: Any = None) -> Self:
@@ -108,7 +108,6 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         """Forgets everything and learns a first batch, with the parameters as they are now."""
         fresh = type(self)(**self.get_params(deep=False)).learn(ids, x, edges, labels)
         self._state: State = fresh._now()
-        self._saved: tuple[Path, int] | None = None
         return self
 
     def partial_fit(
@@ -177,7 +176,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     @property
     def ids_(self) -> list[Any]:
         """Names of all nodes, in order of arrival."""
-        return list(self._now().graph.ids)
+        return self._now().graph.names.take()
 
     def save(self, folder: str | Path) -> Self:
         """Writes the present state as the folder's next version.
@@ -185,10 +184,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         A folder that has changed since this object was loaded or saved there is left alone, and
         so is one with a change that was interrupted.
         """
-        place, saved = Path(folder), getattr(self, "_saved", None)
-        came_from = saved[1] if saved is not None and saved[0] == place.resolve() else None
-        number = save_state(place, self._now(), came_from)
-        self._saved = (place.resolve(), number)
+        self._state = save_state(Path(folder), self._now())
         return self
 
     @classmethod
@@ -196,11 +192,10 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         cls, folder: str | Path, *, generation: int | None = None, device: str = "auto"
     ) -> ContinualNodeClassifier:
         """Reads a state, its current version by default; nothing in it is executed."""
-        state, number = load_state(Path(folder), generation)
+        state, _ = load_state(Path(folder), generation)
         given = state.config.parameters.model_dump()
         loaded = cls(**{**given, "settings": given["settings"] or None}, device=device)
         loaded._state = state
-        loaded._saved = (Path(folder).resolve(), number)
         return loaded
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -231,5 +226,5 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def _logits(self, ids: Any) -> torch.Tensor:
         state = self._learned()
-        logits = state.logits(pick_device(self.device))
-        return logits if ids is None else logits[state.graph.find(read_ids(ids), "ids")]
+        rows = None if ids is None else state.graph.find(read_ids(ids), "ids")
+        return state.logits(pick_device(self.device), rows)

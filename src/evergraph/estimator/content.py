@@ -7,57 +7,64 @@ trust is checked, rows, labels, pointers and sizes. Wrong content raises anythin
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from evergraph.errors import InputError
 from evergraph.estimator.config import EstimatorConfig, read_config
-from evergraph.estimator.graph import Edits, GrowingGraph, Id, undirected
-from evergraph.estimator.inputs import Change, make_change, read_ids, unique_ids
-from evergraph.estimator.state import Entry, State
+from evergraph.estimator.graph import SPARSE, Array, GrowingGraph, Grown, Names
+from evergraph.estimator.inputs import Change, make_change, unique_ids
+from evergraph.estimator.state import SMALL, Edits, Entry, GrownLabels, State
 from evergraph.files import physical_memory
 from evergraph.methods import make_method
-from evergraph.stream import Adjacency, Features, LabelledNodes, SparseRows
+from evergraph.stream import Features, SparseRows
 from evergraph.train import Learner, learner_state, restore_learner
 from evergraph.validation import parse
 
 KEYS = {
     *("config", "classes", "columns", "history", "ids", "features", "edges", "edits", "learner"),
-    *("granted", "held_out", "shown"),
+    *("granted", "held_out", "patch", "shown"),
 }
-#: Predictions of larger graphs are not stored but computed when they are asked for.
-MOST_PREDICTED = 100_000
 
 
 def state_content(state: State) -> dict[str, Any]:
     """Returns plain values and arrays that :func:`restore_state` takes back."""
-    graph, held_out = state.graph, state.held_out
     return {
         "config": state.config.model_dump(mode="json"),
         "classes": list(state.classes),
         "columns": state.columns,
-        "history": _history_content(state.history),
-        "ids": _ids_content(graph.ids),
-        "features": _features_content(graph.features),
-        # Every edge once, by its later end: edges of new nodes come last.
-        "edges": ends(undirected(graph.adjacency.keys, graph.num_nodes)),
-        "edits": {"added": ends(state.edits.added), "deleted": ends(state.edits.deleted)},
+        "history": state.lines,
+        **graph_content(state.graph),
+        "edits": {"added": state.edits.added, "deleted": state.edits.deleted},
         "learner": learner_state(state.learner),
-        "granted": {"nodes": state.granted.nodes, "labels": state.granted.labels},
-        "held_out": {"nodes": held_out.nodes, "labels": held_out.labels},
+        "granted": state.granted.pairs,
+        "held_out": state.held_out.pairs,
         "shown": state.shown,
         "predicted": _predicted_content(state),
+    }
+
+
+def graph_content(graph: GrowingGraph) -> dict[str, Any]:
+    """Returns the arrays of a graph."""
+    names, patch = graph.names, None
+    if graph.patched.numel():
+        patch = {"rows": graph.patched, "x": graph.features[graph.patched]}
+    return {
+        "ids": {"keys": names.keys, "text": names.text, "ends": names.ends},
+        "features": {**graph.arrays, "num_columns": graph.width},
+        "patch": patch,
+        "edges": graph.edges,
     }
 
 
 def _predicted_content(state: State) -> dict[str, Tensor] | None:
     """Stores the class of every node with its probability, if they are known and not too many."""
     logits = state.known_logits
-    if logits is None or not state.classes or not 0 < len(logits) <= MOST_PREDICTED:
+    if logits is None or not state.classes or not 0 < len(logits) <= SMALL:
         return None
     best = logits.double().softmax(dim=1).max(dim=1)
     return {"labels": best.indices, "probability": best.values}
@@ -67,55 +74,64 @@ def restore_state(content: Mapping[str, Any]) -> State:
     """Checks and takes back what :func:`state_content` returned, perhaps written by anyone."""
     if content.keys() - {"predicted"} != KEYS:
         raise ValueError("more or less than a state")
-    config, columns, shown = read_config(content["config"]), content["columns"], content["shown"]
-    ids, classes = unique_ids(_restore_ids(content["ids"])), unique_ids(content["classes"])
-    n, k = len(ids), len(classes)
-    features = _restore_features(content["features"])
-    if features is None or features.shape[0] != n or shown.shape != (n,):
-        raise ValueError("features or marks of other nodes")
-    if columns is not None and len(columns) != features.shape[1]:
+    config, columns = read_config(content["config"]), content["columns"]
+    names, classes = _restore_names(content["ids"]), unique_ids(content["classes"])
+    n, k = len(names), len(classes)
+    arrays = dict(content["features"])
+    width = arrays.pop("num_columns")
+    _check_features(arrays, n, width)
+    if columns is not None and len(columns) != width:
         raise ValueError("names of other features")
-    _check_kind(shown, torch.bool, 1)
-    edges = torch.stack(_restore_rows(content["edges"], first=n, second=n))
-    keys = edges[1] * n + edges[0]
-    if bool((edges[0] >= edges[1]).any()) or bool((keys[1:] <= keys[:-1]).any()):
-        raise ValueError("edges twice or in a wrong order")
-    edits = [
-        torch.stack(_restore_rows(content["edits"][key], first=n, second=n))
-        for key in ("added", "deleted")
-    ]
-    held_out, granted = (
-        LabelledNodes(*_restore_rows(content[key], nodes=n, labels=k))
-        for key in ("held_out", "granted")
-    )
-    history = tuple(parse(Entry, entry) for entry in content["history"])
-    _history_content(history)
+    graph = GrowingGraph(names, arrays, width, content["edges"])
+    if content["patch"] is not None:
+        rows, x = content["patch"]["rows"], content["patch"]["x"]
+        _check_features({"dense": Grown.of(x.numpy())}, rows.numel(), width)
+        check_rows(rows[:, None], n)
+        arrays["dense"].array[rows.numpy()] = x.numpy()  # nobody else has it yet
+        graph = replace(graph, patched=rows)
+    check_rows(content["edges"].array, n, n)
+    edits = [check_rows(content["edits"][key].T, n, n).T for key in ("added", "deleted")]
+    for key in ("held_out", "granted"):
+        check_rows(content[key].array, n, k)
+    check_rows(content["shown"].array[:, None], n)
+    lines = content["history"]
+    _check_kind(lines.array, "uint8", 1)
+    history = [parse(Entry, json.loads(line)) for line in lines.array.tobytes().splitlines()]
+    for entry in history:
+        entry.line()  # refuses NaN
     return State(
         config,
-        GrowingGraph(
-            tuple(ids), features, Adjacency.from_edges(torch.cat([edges, edges.flip(0)], dim=1), n)
-        ),
+        graph,
         tuple(classes),
-        _restore_learner(content["learner"], config, features.shape[1], n, k),
-        held_out,
-        shown,
-        granted,
+        _restore_learner(content["learner"], config, width, n, k),
+        GrownLabels(content["held_out"]),
+        content["shown"],
+        GrownLabels(content["granted"]),
         Edits(*edits),
-        history,
+        tuple(history),
+        lines,
         None if columns is None else tuple(map(str, columns)),
     )
 
 
-def _history_content(history: Sequence[Entry]) -> list[dict[str, Any]]:
-    content = [entry.model_dump(mode="json") for entry in history]
-    try:
-        json.dumps(content, allow_nan=False)
-    except ValueError:
-        raise InputError(
-            "Expected finite numbers in what a method reports (got NaN or infinity); correct "
-            "the method."
-        ) from None
-    return content
+def _restore_names(content: Mapping[str, Any]) -> Names:
+    names = Names(content["keys"], content["text"], content["ends"])
+    keys = np.sort(names.keys.array)
+    _check_kind(keys, "int64", 1)
+    if (keys[1:] == keys[:-1]).any():
+        raise ValueError("a name twice")
+    if names.text is not None and names.ends is not None:
+        data, ends = names.text.array, names.ends.array
+        _check_kind(data, "uint8", 1)
+        _check_kind(ends, "int64", 1)
+        lengths = np.diff(ends, prepend=0)
+        whole = ends.size == keys.size and (lengths > 0).all() and lengths.sum() == data.size
+        if not whole or (data[ends[:-1]] & 0xC0 == 0x80).any():  # within a character
+            raise ValueError("names that are none")
+        data.tobytes().decode()
+    elif names.text is not names.ends:
+        raise ValueError("names without their ends")
+    return names
 
 
 def _restore_learner(
@@ -137,7 +153,7 @@ def _restore_learner(
     buffer = learner.method.buffer
     if buffer is not None and len(buffer):
         buffer.renumber(torch.arange(num_nodes))  # refuses nodes that are not there
-        _restore_rows({"labels": buffer.labels}, labels=num_classes)
+        check_rows(buffer.labels[:, None], num_classes)
     if not 0 <= learner.num_seen <= num_nodes:
         raise ValueError("more nodes learned than there are")
     if learner.model is not None:
@@ -148,110 +164,89 @@ def _restore_learner(
 
 
 def change_content(change: Change) -> dict[str, Any]:
-    """Returns plain values and arrays that :func:`restore_change` takes back."""
-    labels = (list(change.labels), list(change.labels.values()))
-    pairs = {"removed_edges": change.removed_edges, "edges": change.edges, "labels": labels}
+    """Returns plain values and arrays that :func:`restore_change` takes back: names as JSON."""
+    plain = {key: value for key, value in vars(change).items() if key not in {"x", "updated_x"}}
+    labels = [list(change.labels), list(change.labels.values())]
+    text = json.dumps({**plain, "labels": labels}).encode()
     return {
-        "kind": change.kind,
-        **{key: _ids_content(getattr(change, key)) for key in ("removed", "updated", "ids")},
-        **{key: [_ids_content(side) for side in sides] for key, sides in pairs.items()},
-        **{key: _features_content(getattr(change, key)) for key in ("x", "updated_x")},
-        "columns": change.columns,
+        "text": torch.frombuffer(bytearray(text), dtype=torch.uint8),
+        "x": _features_content(change.x),
+        "updated_x": _features_content(change.updated_x),
     }
 
 
 def restore_change(content: Mapping[str, Any]) -> Change:
-    """Takes back what :func:`change_content` returned, checked as what a user gives."""
-    if content["kind"] not in {"learn", "update", "remove"}:
+    """Takes back what :func:`change_content` returned, checked as what a user gives.
+
+    0.1.0 stored names beside the features.
+    """
+    given = dict(content)
+    if "text" in given:
+        given |= json.loads(given.pop("text").numpy().tobytes())
+    if given["kind"] not in {"learn", "update", "remove"}:
         raise ValueError("a change of another kind")
-    ids = {key: _restore_ids(content[key]) for key in ("removed", "updated", "ids")}
-    removed_edges, edges, labels = (
-        zip(*map(_restore_ids, content[key]), strict=True)
-        for key in ("removed_edges", "edges", "labels")
-    )
-    return make_change(
-        content["kind"],
-        columns=content["columns"],
-        removed_edges=removed_edges,
-        updated_x=_restore_features(content["updated_x"]),
-        x=_restore_features(content["x"]),
-        edges=edges,
-        labels=dict(labels),
-        **ids,
-    )
-
-
-def _ids_content(ids: Sequence[Id]) -> dict[str, Tensor]:
-    """Stores names as arrays: whole numbers, or the bytes of all texts and where each begins."""
-    if not ids or isinstance(ids[0], int):
-        return {"numbers": torch.tensor(ids, dtype=torch.int64)}
-    texts = [str(name).encode() for name in ids]
-    lengths = torch.tensor([0, *map(len, texts)], dtype=torch.int64)
-    data = torch.frombuffer(bytearray(b"".join(texts)), dtype=torch.uint8)
-    return {"text": data, "starts": torch.cumsum(lengths, 0)}
-
-
-def _restore_ids(content: Any) -> list[Id]:
-    """Takes names back; 0.1.0 stored them as a list."""
-    if isinstance(content, list):
-        return read_ids(content)
-    if "numbers" in content:
-        _check_kind(content["numbers"], torch.int64, 1)
-        return list(content["numbers"].tolist())
-    data, starts = content["text"], content["starts"]
-    _check_kind(data, torch.uint8, 1)
-    _check_pointer(starts, data.numel())
-    text = data.numpy().tobytes()
-    return [text[begin:end].decode() for begin, end in pairwise(starts.tolist())]
+    pairs = {key: list(zip(*given[key], strict=True)) for key in ("removed_edges", "edges")}
+    features = {key: restore_features(given[key]) for key in ("x", "updated_x")}
+    labels = dict(zip(*given["labels"], strict=True))
+    return make_change(**{**given, **pairs, **features, "labels": labels})
 
 
 def _features_content(x: Features | None) -> dict[str, Any] | None:
     """Stores features, dense or sparse."""
     if isinstance(x, SparseRows):
-        return {key: getattr(x, key) for key in ("values", "indices", "indptr", "num_columns")}
+        return {"num_columns": x.num_columns, **{key: getattr(x, key) for key in SPARSE}}
     return None if x is None else {"dense": x}
 
 
-def _restore_features(content: Mapping[str, Any] | None) -> Features | None:
+def restore_features(content: Mapping[str, Any] | None) -> Features | None:
+    """Takes back what :func:`_features_content` returned."""
     if content is None:
         return None
     if "dense" in content:
-        x: Tensor = content["dense"]
-        _check_kind(x, torch.float32, 2)
-        return x
-    values, indptr, columns = content["values"], content["indptr"], int(content["num_columns"])
-    _check_kind(values, torch.float32, 1)
-    _check_pointer(indptr, values.numel())
-    (indices,) = _restore_rows(content, indices=columns)
-    if columns < 1 or values.numel() != indices.numel():
-        raise ValueError("features of another shape")
-    return SparseRows(values, indices, indptr, columns)
+        dense: Tensor = content["dense"]
+        _check_kind(dense.numpy(), "float32", 2)
+        return dense
+    arrays = {key: Grown.of(content[key].numpy()) for key in SPARSE}
+    width = int(content["num_columns"])
+    _check_features(arrays, arrays["indptr"].length - 1, width)
+    values, indices, indptr = (content[key] for key in SPARSE)
+    return SparseRows(values, indices, indptr, width)
 
 
-def ends(pairs: Tensor) -> dict[str, Tensor]:
-    """Stores pairs ``[2, m]`` by their ends, each of which grows at its own end."""
-    return {"first": pairs[0], "second": pairs[1]}
+def _check_features(arrays: Mapping[str, Grown], num_nodes: int, width: int) -> None:
+    """Refuses features of other nodes or columns; none are there before the first nodes."""
+    if not arrays and num_nodes == width == 0:
+        return
+    if type(width) is not int or width < 1:
+        raise ValueError("no columns")
+    if arrays.keys() == {"dense"}:
+        shape = arrays["dense"].array.shape
+        _check_kind(arrays["dense"].array, "float32", 2)
+    else:
+        values, indices, indptr = (arrays[key].array for key in SPARSE)
+        _check_kind(values, "float32", 1)
+        check_rows(indices[:, None], width)
+        _check_kind(indptr, "int64", 1)
+        ends = indptr[0] == 0 and indptr[-1] == values.size == indices.size
+        if not ends or (indptr[1:] < indptr[:-1]).any():
+            raise ValueError("a wrong pointer")
+        shape = (indptr.size - 1, width)
+    if shape != (num_nodes, width):
+        raise ValueError("features of other nodes")
 
 
-def _restore_rows(content: Mapping[str, Tensor], **counts: int) -> tuple[Tensor, ...]:
-    """Takes back arrays of one length, each of numbers in ``[0, count)``."""
-    for key, count in counts.items():
-        rows = content[key]
-        _check_kind(rows, torch.int64, 1)
-        if bool(((rows < 0) | (rows >= count)).any()):
+def check_rows(rows: Any, *counts: int) -> Any:
+    """Refuses columns ``[m, c]`` of numbers that are not in ``[0, count)`` each."""
+    array = rows if isinstance(rows, np.ndarray) else rows.numpy()
+    _check_kind(array, "int64", 2)
+    if array.shape[1] != len(counts):
+        raise ValueError("other columns")
+    for column, count in zip(array.T, counts, strict=True):
+        if column.size and (column.min() < 0 or column.max() >= count):
             raise ValueError("a number of something that is not there")
-    if len({content[key].numel() for key in counts}) > 1:
-        raise ValueError("arrays of different lengths")
-    return tuple(content[key] for key in counts)
+    return rows
 
 
-def _check_pointer(pointer: Tensor, last: int) -> None:
-    _check_kind(pointer, torch.int64, 1)
-    wrong = int(pointer[0]) or int(pointer[-1]) != last
-    if wrong or bool((pointer[1:] < pointer[:-1]).any()):
-        raise ValueError("a wrong pointer")
-
-
-def _check_kind(array: Tensor, dtype: torch.dtype, ndim: int) -> None:
+def _check_kind(array: Array, dtype: str, ndim: int) -> None:
     if array.dtype != dtype or array.ndim != ndim:
         raise ValueError("an array of another kind")

@@ -12,18 +12,22 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from evergraph.errors import InputError
 from evergraph.estimator.content import (
     change_content,
-    ends,
+    check_rows,
+    graph_content,
     restore_change,
+    restore_features,
     restore_state,
     state_content,
 )
-from evergraph.estimator.inputs import Change
+from evergraph.estimator.graph import GrowingGraph, Grown
+from evergraph.estimator.inputs import Change, unique_ids
 from evergraph.estimator.store import OLD_NAMES, Store
 from evergraph.files import read_regular, unpack
 
@@ -76,26 +80,33 @@ def _state(files: Mapping[str, bytes]) -> dict[str, Any]:
     """Puts the content of a generation's files as the present format has it."""
     names, evaluator = json.loads(files["names.json"]), json.loads(files["evaluator.json"])
     graph, learner = unpack(files["graph.safetensors"]), unpack(files["learner.safetensors"])
-    edges, edits = graph["adjacency"], graph["edits"]
+    edges, ids = graph["adjacency"], unique_ids(names["ids"])
     degree = edges["indptr"][1:] - edges["indptr"][:-1]
     pairs = torch.stack([edges["src"], torch.repeat_interleave(degree)])
-    rows = {name: row for row, name in enumerate(names["ids"])}
-    held_out = torch.tensor([rows[name] for name in evaluator["held_out"]], dtype=torch.int64)
-    labels = torch.tensor(evaluator["labels"], dtype=torch.int64)
+    check_rows(pairs.T, len(ids), len(ids))
+    there = GrowingGraph.empty()
+    x = restore_features(graph["features"])
+    if ids and x is not None:
+        there = there.with_nodes(ids, x).with_edges(pairs)
+    lines = "".join(json.dumps(entry) + "\n" for entry in evaluator["history"]).encode()
+    granted = learner.pop("granted")
+    held_out = there.find(evaluator["held_out"], "held_out"), torch.tensor(evaluator["labels"])
     return {
         "config": json.loads(files["config.json"]),
         "classes": names["classes"],
         "columns": names["columns"],
-        "history": evaluator["history"],
-        "ids": names["ids"],
-        "features": graph["features"],
-        "edges": ends(pairs[:, pairs[0] < pairs[1]]),
-        "edits": {key: ends(edits[key]) for key in ("added", "deleted")},
-        "granted": learner.pop("granted"),
-        "learner": _learner(learner, len(names["ids"])),
-        "held_out": {"nodes": held_out, "labels": labels},
-        "shown": graph["labelled"],
+        "history": Grown.of(np.frombuffer(lines, dtype=np.uint8)),
+        **graph_content(there),
+        "edits": graph["edits"],
+        "granted": _pairs(granted["nodes"], granted["labels"]),
+        "learner": _learner(learner, len(ids)),
+        "held_out": _pairs(*held_out),
+        "shown": Grown.of(torch.nonzero(graph["labelled"]).flatten().numpy()),
     }
+
+
+def _pairs(nodes: Tensor, labels: Tensor) -> Grown:
+    return Grown.of(torch.stack([nodes, labels.long()], 1).numpy())
 
 
 def _learner(learner: dict[str, Any], num_nodes: int) -> dict[str, Any]:

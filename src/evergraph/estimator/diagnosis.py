@@ -29,17 +29,17 @@ def diagnose(state: State, device: torch.device) -> dict[str, Any]:
         }
         for label, name in enumerate(state.classes)
     ]
-    degree = graph.adjacency.degree
+    degree = graph.degree
     kept_degree = degree[kept]
     isolated = int((kept_degree == 0).sum())
     return {
         "method": state.config.parameters.method,
         "changes": len(state.history),
         "nodes": graph.num_nodes,
-        "edges": graph.adjacency.num_edges // 2,
+        "edges": graph.num_edges,
         "isolated_nodes": int((degree == 0).sum()),
-        "learned_labels": int(state.shown.sum()),
-        "held_out": state.held_out.nodes.numel(),
+        "learned_labels": state.shown.length,
+        "held_out": state.held_out.pairs.length,
         "accuracy": accuracy,
         "classes": classes,
         "buffer": {

@@ -1,11 +1,19 @@
-"""GrowingGraph: a graph without labels whose nodes have names, changed by making a new one."""
+"""GrowingGraph: a graph without labels whose nodes have names, changed by making a new one.
+
+All that grows is here, arrays, names and edges: how snapshots share their memory must be right in
+one place.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,115 +21,340 @@ from evergraph.errors import InputError
 from evergraph.stream import Adjacency, Features, SparseRows
 
 Id = str | int
+Array = np.ndarray[Any, np.dtype[Any]]
+SPARSE = ("values", "indices", "indptr")
+#: Names that came since the index was sorted, as a share of those that were there.
+UNSORTED = 0.25
+#: The largest share of nodes whose features are stored beside the rest.
+MOST_PATCHED = 1 / 16
+#: Up to so many edges all are compared with new ones.
+FEW_EDGES = 20_000
+_extending = threading.Lock()
+
+
+@dataclass
+class _Buffer:
+    """Memory with room behind what is used."""
+
+    data: Array
+    used: int
+
+
+@dataclass(frozen=True, eq=False)
+class Grown:
+    """Rows in order of arrival, ``[n, ...]``; never changed, only followed by a longer one.
+
+    Whoever appends to a snapshot first writes behind its end, into the memory that both share;
+    whoever comes second copies.
+
+    Attributes:
+        length: n.
+        lineage: The same object for all that one array grew into, so that a store knows which
+            rows it has.
+    """
+
+    _buffer: _Buffer
+    length: int
+    lineage: object
+
+    @classmethod
+    def of(cls, data: Array, length: int | None = None) -> Grown:
+        """Takes an array; what is behind ``length`` is room."""
+        n = data.shape[0] if length is None else length
+        return cls(_Buffer(data, n), n, object())
+
+    @classmethod
+    def empty(cls, dtype: Any, *shape: int) -> Grown:
+        """Makes an array without rows."""
+        return cls.of(np.empty((0, *shape), dtype=dtype))
+
+    @property
+    def array(self) -> Array:
+        """The rows; nobody may change them."""
+        return self._buffer.data[: self.length]
+
+    @property
+    def tensor(self) -> Tensor:
+        """The rows as a tensor that shares their memory."""
+        return torch.from_numpy(self.array)
+
+    @property
+    def is_newest(self) -> bool:
+        """Tells whether nobody has appended to this snapshot."""
+        return self._buffer.used == self.length
+
+    def replaced(self, at: Array, rows: Array) -> Grown:
+        """Returns a copy with other rows at some places, of the same lineage."""
+        data = self.array.copy()
+        data[at] = rows
+        return Grown(_Buffer(data, self.length), self.length, self.lineage)
+
+    def append(self, rows: Array) -> Grown:
+        """Returns the array with rows below, in the time that these take on average."""
+        begin, end = self.length, self.length + rows.shape[0]
+        buffer = self._buffer
+        if not self.is_newest or end > buffer.data.shape[0]:
+            data = np.empty((end + end // 2, *buffer.data.shape[1:]), dtype=buffer.data.dtype)
+            data[:begin] = self.array
+            if self.is_newest:
+                buffer.used = -1  # who appends to this snapshot from now on is second
+            buffer = _Buffer(data, begin)
+        buffer.data[begin:end] = rows
+        buffer.used = end
+        return Grown(buffer, end, self.lineage)
+
+
+@dataclass
+class _Index:
+    """Rows by key: sorted ones, and a dictionary of what came since."""
+
+    keys: Array
+    rows: Array
+    recent: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Edits:
-    """What a method changed in a graph for itself; undirected pairs ``[2, *]``."""
+class Names:
+    """The names of nodes in order of arrival, all text or all whole numbers.
 
-    added: Tensor = field(default_factory=lambda: torch.empty(2, 0, dtype=torch.int64))
-    deleted: Tensor = field(default_factory=lambda: torch.empty(2, 0, dtype=torch.int64))
+    A key is a whole number itself or the hash of a text. What is found by key is compared with
+    the name.
+    """
 
-    @classmethod
-    def between(cls, before: Adjacency, after: Adjacency) -> Edits:
-        """Compares two graphs of the same nodes."""
-        added = after.keys[~torch.isin(after.keys, before.keys)]
-        deleted = before.keys[~torch.isin(before.keys, after.keys)]
-        return cls(undirected(added, before.num_nodes), undirected(deleted, before.num_nodes))
+    keys: Grown  # [n] int64
+    text: Grown | None = None  # [bytes] uint8, all names one after the other
+    ends: Grown | None = None  # [n] int64, where each ends in text
+    _index: list[_Index] = field(default_factory=list, compare=False)  # none until it is needed
 
-    def apply(self, graph: Adjacency) -> Adjacency:
-        """Returns the graph as the method wants it; the same object when nothing changed."""
-        if not self.added.numel() and not self.deleted.numel():
-            return graph
-        return graph.edit(add=self.added, remove=self.deleted)
+    @property
+    def kind(self) -> type[Id] | None:
+        """Tells whether names are text or whole numbers; None as long as there are none."""
+        if not self.keys.length:
+            return None
+        return int if self.text is None else str
 
-    def renumbered(self, new_rows: Tensor) -> Edits:
-        """Follows nodes to new rows; pairs with a removed end are dropped."""
-        moved = [new_rows[pairs] for pairs in (self.added, self.deleted)]
-        return Edits(*(pairs[:, (pairs >= 0).all(dim=0)] for pairs in moved))
+    def __len__(self) -> int:
+        return self.keys.length
+
+    def take(self, rows: Array | None = None) -> list[Any]:
+        """Returns the names of some nodes, of all by default."""
+        if self.text is None or self.ends is None:
+            return list((self.keys.array if rows is None else self.keys.array[rows]).tolist())
+        at = np.arange(len(self)) if rows is None else rows
+        ends, data = self.ends.array, memoryview(self.text.array)  # type: ignore[arg-type]
+        begins = np.where(at > 0, ends[at - 1], 0).tolist()
+        return [str(data[a:b], "utf-8") for a, b in zip(begins, ends[at].tolist(), strict=True)]
+
+    def where(self, names: Sequence[Id]) -> Array:
+        """Returns the row of each name, ``[m]``, −1 where it is not known."""
+        if not len(self) or not names or type(names[0]) is not self.kind:
+            return np.full(len(names), -1)
+        rows = self._by_key(_keys(names))
+        known = np.flatnonzero(rows >= 0)
+        there = self.take(rows[known])
+        wrong = [at for at, name in zip(known.tolist(), there, strict=True) if name != names[at]]
+        rows[wrong] = -1
+        return rows
+
+    def append(self, names: Sequence[Id]) -> Names:
+        """Adds names, which must be new and of one kind."""
+        keys = _keys(names)
+        if len(np.unique(keys)) < len(names) or (len(self) and (self._by_key(keys) >= 0).any()):
+            raise InputError(
+                "Expected names with different hashes (got two that share one, which happens once "
+                "in a billion graphs); rename one of them."
+            )
+        index = self._index if self.keys.is_newest else []
+        if index:
+            new = enumerate(keys.tolist(), len(self))
+            index[0].recent.update((key, row) for row, key in new)
+        grown = self.keys.append(keys)
+        if isinstance(names[0], int):
+            return Names(grown, _index=index)
+        texts = [str(name).encode() for name in names]
+        text, ends = self.text, self.ends
+        if text is None or ends is None:
+            text, ends = Grown.empty(np.uint8), Grown.empty(np.int64)
+        new_ends = text.length + np.cumsum([len(name) for name in texts])
+        data = np.frombuffer(b"".join(texts), dtype=np.uint8)
+        return Names(grown, text.append(data), ends.append(new_ends), index)
+
+    def keep(self, stay: Array) -> Names:
+        """Returns the marked names in their order, as new arrays."""
+        keys = Grown.of(self.keys.array[stay])
+        if self.text is None or self.ends is None:
+            return Names(keys)
+        lengths = np.diff(self.ends.array, prepend=0)
+        text = self.text.array[np.repeat(stay, lengths)]
+        return Names(keys, Grown.of(text), Grown.of(np.cumsum(lengths[stay])))
+
+    def _by_key(self, keys: Array) -> Array:
+        """Looks keys up; what is found may be another name of the same key."""
+        index = self._index[0] if self._index else _Index(keys[:0], keys[:0])
+        recent, sorted_ones = len(index.recent), index.keys.size
+        if recent > max(1000, UNSORTED * sorted_ones) or recent + sorted_ones < len(self):
+            order = np.argsort(self.keys.array, kind="stable")
+            index = _Index(self.keys.array[order], order)
+            self._index[:] = [index]
+        at = np.searchsorted(index.keys, keys).clip(max=max(index.keys.size - 1, 0))
+        rows = np.where(index.keys[at] == keys, index.rows[at], -1)
+        if index.recent:
+            missing = np.flatnonzero(rows < 0)
+            rows[missing] = [index.recent.get(key, -1) for key in keys[missing].tolist()]
+        rows[rows >= len(self)] = -1  # of a longer list that shares the index
+        return rows
+
+
+class Neighbourhood(NamedTuple):
+    """Some nodes of a graph and what is around them, as a graph of its own."""
+
+    nodes: Tensor  # [b] rows in the whole graph, ascending
+    features: Features  # [b, d]
+    adjacency: Adjacency  # all edges into nodes that are not at the rim; degrees of the whole
+
+    def rows(self, nodes: Tensor) -> Tensor:
+        """Finds nodes of the whole graph here."""
+        return torch.searchsorted(self.nodes, nodes)
+
+
+@dataclass
+class _Star:
+    """A forward star over edges, extended when it is needed; graphs that grew share it."""
+
+    head: Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    following: Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    degree: Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    num_ends: int = 0
+
+    def cover(self, ends: Array, num_nodes: int) -> None:
+        """Takes in ends and nodes that it lacks."""
+        from evergraph.kernels import forward_star  # noqa: PLC0415 - numba is slow to import
+
+        with _extending:  # who predicts may do so while another thread learns
+            self.head = _with_room(self.head, num_nodes, -1)
+            self.degree = _with_room(self.degree, num_nodes, 0)
+            if self.num_ends < ends.size:
+                self.following = _with_room(self.following, ends.size)
+                forward_star.extend(self.head, self.following, self.degree, ends, self.num_ends)
+                self.num_ends = ends.size
 
 
 @dataclass(frozen=True)
 class GrowingGraph:
     """Nodes in order of arrival: their names, features and edges.
 
-    Every change makes a new graph; what did not change is shared.
+    Every change makes a new graph, which shares what did not change; growth takes the time of what
+    is new. Removing nodes or edges and replacing features copies.
+
+    Attributes:
+        patched: Nodes whose dense features were replaced since all were stored: so few that they
+            are stored beside the rest.
     """
 
-    ids: tuple[Id, ...]
-    features: Features  # [n, d]
-    adjacency: Adjacency
+    names: Names
+    arrays: Mapping[str, Grown]  # ``dense``, or ``values``, ``indices`` and ``indptr``
+    width: int  # d, 0 before the first nodes
+    edges: Grown  # [E, 2] int64, undirected, each once, in order of arrival
+    patched: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+    _star: _Star = field(default_factory=_Star, compare=False, repr=False)
 
     @classmethod
     def empty(cls) -> GrowingGraph:
         """Makes a graph without nodes, whose first ones decide on the features."""
-        edges = torch.empty(2, 0, dtype=torch.int64)
-        return cls((), torch.empty(0, 0), Adjacency.from_edges(edges, 0))
+        return cls(Names(Grown.empty(np.int64)), {}, 0, Grown.empty(np.int64, 2))
 
     @property
     def num_nodes(self) -> int:
         """Counts the nodes."""
-        return len(self.ids)
+        return len(self.names)
+
+    @property
+    def num_edges(self) -> int:
+        """Counts the undirected edges."""
+        return self.edges.length
 
     @cached_property
-    def rows(self) -> Mapping[Id, int]:
-        """Finds nodes by name."""
-        return {name: row for row, name in enumerate(self.ids)}
+    def features(self) -> Features:
+        """All features, ``[n, d]``; dense ones share the arrays' memory."""
+        return _features(self.arrays, self.width) if self.arrays else torch.empty(0, 0)
+
+    @cached_property
+    def adjacency(self) -> Adjacency:
+        """The whole graph in the order that kernels read, made when somebody needs it."""
+        pairs = self.edges.tensor.T
+        return Adjacency.from_edges(torch.cat([pairs, pairs.flip(0)], dim=1), self.num_nodes)
+
+    @cached_property
+    def degree(self) -> Tensor:
+        """Counts each node's neighbours, ``[n]``."""
+        return torch.bincount(self.edges.tensor.flatten(), minlength=self.num_nodes)
 
     def find(self, ids: Sequence[Id], what: str) -> Tensor:
         """Returns the rows of named nodes, ``[m]``; a name that is not there is an error."""
-        found = list(map(self.rows.get, ids))
-        if None in found:
-            at = found.index(None)
+        found = self.names.where(ids)
+        if (found < 0).any():
+            at = int(np.argmax(found < 0))
             raise InputError(
                 f"Expected '{what}' to name known nodes (got {ids[at]!r} in row {at + 1}); "
                 "add the node first or correct the name."
             )
-        return torch.tensor(found, dtype=torch.int64)
+        return torch.from_numpy(found)
 
     def find_pairs(self, sides: Sequence[Sequence[Id]]) -> Tensor:
         """Returns the rows of both ends of edges, ``[2, m]``."""
         return torch.stack([self.find(side, "edges") for side in sides])
 
     def with_nodes(self, ids: Sequence[Id], x: Features) -> GrowingGraph:
-        """Adds nodes, which must be new, without edges."""
+        """Adds nodes, which must be new, without edges; features are stored as the first were."""
         if not ids:
             return self
-        features = stack(self.features, x) if self.features.shape[1] else x
-        n = len(self.ids) + len(ids)
-        edges = torch.stack([self.adjacency.src, self.adjacency.dst])
-        grown = Adjacency.from_edges(edges, n)
-        return GrowingGraph((*self.ids, *ids), features, grown)
+        arrays = _append(self.arrays or _arrays(x[:0]), x)
+        return replace(self, names=self.names.append(ids), arrays=arrays, width=x.shape[1])
 
     def with_edges(self, pairs: Tensor) -> GrowingGraph:
         """Adds undirected pairs of rows ``[2, m]``; loops and known edges change nothing."""
-        return self._edited(pairs, pairs[:, :0])
+        low, high = pairs.min(dim=0).values, pairs.max(dim=0).values
+        keys = (high * self.num_nodes + low)[low != high].numpy()
+        keys = keys[np.sort(np.unique(keys, return_index=True)[1])]  # the first of each, in order
+        high_rows, low_rows = np.divmod(keys, max(self.num_nodes, 1))
+        new = ~self._has_edges(low_rows, high_rows)
+        if not new.any():
+            return self
+        star = self._star if self.edges.is_newest else _Star()
+        edges = self.edges.append(np.stack([low_rows[new], high_rows[new]], axis=1))
+        return replace(self, edges=edges, _star=star)
 
     def without_edges(self, pairs: Tensor) -> GrowingGraph:
         """Removes undirected pairs of rows ``[2, m]``, which must be edges."""
-        missing = ~self.adjacency.has_edges(pairs[0], pairs[1])
-        if bool(missing.any()):
-            at = int(torch.nonzero(missing)[0])
-            first, second = (self.ids[row] for row in pairs[:, at].tolist())
+        if not pairs.numel():
+            return self
+        low, high = pairs.min(dim=0).values, pairs.max(dim=0).values
+        missing = ~self._has_edges(low.numpy(), high.numpy())
+        if missing.any():
+            at = int(np.argmax(missing))
+            first, second = self.names.take(pairs[:, at].numpy())
             raise InputError(
                 f"Expected 'edges' to remove to exist (got {first!r} – {second!r} in row "
                 f"{at + 1}, which do not touch); leave the pair out."
             )
-        return self._edited(pairs[:, :0], pairs)
-
-    def _edited(self, added: Tensor, removed: Tensor) -> GrowingGraph:
-        if not added.numel() and not removed.numel():
-            return self
-        return replace(self, adjacency=self.adjacency.edit(added, removed))
+        edges, n = self.edges.array, self.num_nodes
+        stay = ~np.isin(edges[:, 1] * n + edges[:, 0], (high * n + low).numpy())
+        return replace(self, edges=Grown.of(edges[stay]), _star=_Star())
 
     def with_features(self, rows: Tensor, x: Features) -> GrowingGraph:
         """Replaces the features of some nodes."""
         if not rows.numel():
             return self
+        patched = torch.unique(torch.cat([self.patched, rows]))
+        if "dense" in self.arrays and patched.numel() <= MOST_PATCHED * self.num_nodes:
+            values = x if isinstance(x, Tensor) else x.dense()
+            arrays = {"dense": self.arrays["dense"].replaced(rows.numpy(), values.numpy())}
+            return replace(self, arrays=arrays, patched=patched)
         source = torch.arange(self.num_nodes)
         source[rows] = self.num_nodes + torch.arange(rows.numel())
-        both = stack(self.features, x)
-        return replace(self, features=both[source])
+        copies = {key: Grown.of(part.array) for key, part in self.arrays.items()}
+        both = _features(_append(copies, x), self.width)
+        return replace(self, arrays=_arrays(both[source]), patched=self.patched[:0])
 
     def without_nodes(self, rows: Tensor) -> tuple[GrowingGraph, Tensor]:
         """Removes nodes with their edges.
@@ -131,26 +364,72 @@ class GrowingGraph:
         stay = torch.ones(self.num_nodes, dtype=torch.bool)
         stay[rows] = False
         new_rows = torch.where(stay, torch.cumsum(stay, 0) - 1, -1)
-        edges = new_rows[torch.stack([self.adjacency.src, self.adjacency.dst])]
-        edges = edges[:, (edges >= 0).all(dim=0)]
+        edges = new_rows[self.edges.tensor]
+        edges = edges[(edges >= 0).all(dim=1)]
         left = torch.nonzero(stay).flatten()
-        ids = tuple(self.ids[row] for row in left.tolist())
-        graph = Adjacency.from_edges(edges, len(ids))
-        return GrowingGraph(ids, self.features[left], graph), new_rows
+        names, arrays = self.names.keep(stay.numpy()), _arrays(self.features[left])
+        return GrowingGraph(names, arrays, self.width, Grown.of(edges.numpy())), new_rows
+
+    def neighbourhood(self, nodes: Tensor, depth: int) -> Neighbourhood:
+        """Cuts out nodes and all within ``depth`` steps, in the time that these take.
+
+        A network of ``depth`` layers gives the nodes exactly what it gives them on the whole
+        graph.
+        """
+        from evergraph.kernels import forward_star  # noqa: PLC0415 - numba is slow to import
+
+        chains = self._chains()
+        found, counts, near = forward_star.reach(*chains, nodes.numpy(), depth)
+        rows = np.sort(found)
+        newest = self._star.num_ends == chains[-1]  # of an older graph nobody has counted them
+        degree = self._star.degree[rows] if newest else self.degree.numpy()[rows]
+        place = np.empty(self.num_nodes, dtype=np.int64)
+        place[rows] = np.arange(rows.size)
+        pairs = np.stack([place[near], np.repeat(place[found[: counts.size]], counts)])
+        part = Adjacency.from_edges(torch.from_numpy(pairs), rows.size, symmetric=False)
+        part = replace(part, whole_degree=torch.from_numpy(degree))
+        cut_out = torch.from_numpy(rows)
+        return Neighbourhood(cut_out, self.features[cut_out], part)
+
+    def _has_edges(self, low: Array, high: Array) -> Array:
+        n, edges = self.num_nodes, self.edges.array
+        if len(edges) <= FEW_EDGES:
+            return np.isin(high * n + low, edges[:, 1] * n + edges[:, 0])
+        from evergraph.kernels import forward_star  # noqa: PLC0415 - numba is slow to import
+
+        found: Array = forward_star.has_edges(*self._chains(), low, high)
+        return found
+
+    def _chains(self) -> tuple[Array, Array, Array, int]:
+        """Returns what :mod:`evergraph.kernels.forward_star` reads."""
+        ends = self.edges.array.reshape(-1)
+        self._star.cover(ends, self.num_nodes)
+        return self._star.head, self._star.following, ends, ends.size
 
 
-def stack(first: Features, second: Features) -> Features:
+def _arrays(x: Features) -> dict[str, Grown]:
+    """Takes features apart."""
+    if isinstance(x, Tensor):
+        return {"dense": Grown.of(x.numpy())}
+    return {key: Grown.of(getattr(x, key).numpy()) for key in SPARSE}
+
+
+def _features(arrays: Mapping[str, Grown], width: int) -> Features:
+    """Puts features together again."""
+    if "dense" in arrays:
+        return arrays["dense"].tensor
+    values, indices, indptr = (arrays[key].tensor for key in SPARSE)
+    return SparseRows(values, indices, indptr, width)
+
+
+def _append(arrays: Mapping[str, Grown], x: Features) -> dict[str, Grown]:
     """Puts rows below others, stored as the first ones are."""
-    if isinstance(first, Tensor):
-        below = second if isinstance(second, Tensor) else second.dense()
-        return torch.cat([first, below])
-    rows = second if isinstance(second, SparseRows) else sparse(second)
-    return SparseRows(
-        torch.cat([first.values, rows.values]),
-        torch.cat([first.indices, rows.indices]),
-        torch.cat([first.indptr, first.indptr[-1] + rows.indptr[1:]]),
-        first.num_columns,
-    )
+    if "dense" in arrays:
+        rows = x if isinstance(x, Tensor) else x.dense()
+        return {"dense": arrays["dense"].append(rows.numpy())}
+    below = x if isinstance(x, SparseRows) else sparse(x)
+    new = (below.values, below.indices, below.indptr[1:] + arrays["values"].length)
+    return {key: arrays[key].append(t.numpy()) for key, t in zip(SPARSE, new, strict=True)}
 
 
 def sparse(x: Tensor) -> SparseRows:
@@ -162,9 +441,19 @@ def sparse(x: Tensor) -> SparseRows:
     return SparseRows(entries.values(), columns.contiguous(), indptr, x.shape[1])
 
 
-def undirected(keys: Tensor, num_nodes: int) -> Tensor:
-    """Turns directed keys into undirected pairs, each once and the smaller end first."""
-    second = torch.div(keys, max(num_nodes, 1), rounding_mode="floor")
-    first = keys - second * num_nodes
-    once = first < second
-    return torch.stack([first[once], second[once]])
+def _with_room(array: Array, size: int, value: int | None = None) -> Array:
+    """Returns the array with at least ``size`` entries, new ones of a value if there is one."""
+    if array.size >= size:
+        return array
+    grown = np.empty(size + size // 2, dtype=array.dtype)
+    grown[: array.size] = array
+    if value is not None:
+        grown[array.size :] = value
+    return grown
+
+
+def _keys(names: Sequence[Id]) -> Array:
+    if isinstance(names[0], int):
+        return np.array(names, dtype=np.int64)
+    digests = b"".join(blake2b(str(name).encode(), digest_size=8).digest() for name in names)
+    return np.frombuffer(digests, dtype="<i8").astype(np.int64)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from evergraph.errors import InputError
-from evergraph.estimator.graph import Id, sparse
+from evergraph.estimator.graph import Id, Names, sparse
 from evergraph.stream import Features, SparseRows
 from evergraph.stream.graph import from_scipy_parts
 
@@ -83,9 +83,7 @@ def make_change(
     )
 
 
-def from_object(
-    ids: Any, x: Any, edges: Any, labels: Any, *, known: Container[Id]
-) -> dict[str, Any]:
+def from_object(ids: Any, x: Any, edges: Any, labels: Any, *, known: Names) -> dict[str, Any]:
     """Returns ids, features, edges and labels, taken from a graph object if ``ids`` is one.
 
     Of a graph object the nodes that are known already bring their edges alone.
@@ -216,7 +214,7 @@ def read_edges(edges: Any, field: str = "edges") -> Pairs:
     return first, second
 
 
-def _from_pyg(data: Any, known: Container[Id]) -> dict[str, Any]:
+def _from_pyg(data: Any, known: Names) -> dict[str, Any]:
     """Reads ``x``, ``edge_index`` and, where there are any, ``n_id``, ``y`` and ``train_mask``.
 
     Without ``n_id`` nodes are called 0, 1, …; without ``train_mask`` every ``y`` of at least 0
@@ -226,7 +224,7 @@ def _from_pyg(data: Any, known: Container[Id]) -> dict[str, Any]:
         raise InputError("Expected 'x' in the Data object (got none); set it.")
     n_id = getattr(data, "n_id", None)
     ids = read_ids(n_id if n_id is not None else range(int(data.num_nodes)), "n_id")
-    rows = [row for row, name in enumerate(ids) if name not in known]
+    rows = np.flatnonzero(known.where(ids) < 0).tolist()
     labels: list[Any] = [None] * len(ids)
     if getattr(data, "y", None) is not None:
         y = data.y.flatten().tolist()
@@ -242,9 +240,11 @@ def _from_pyg(data: Any, known: Container[Id]) -> dict[str, Any]:
     }
 
 
-def _from_networkx(graph: Any, known: Container[Id]) -> dict[str, Any]:
+def _from_networkx(graph: Any, known: Names) -> dict[str, Any]:
     """Reads node attributes ``x`` and, where there is one, ``label`` (or ``y``)."""
-    new = [(name, about) for name, about in graph.nodes(data=True) if name not in known]
+    nodes = list(graph.nodes(data=True))
+    there = known.where([name for name, _ in nodes]).tolist()
+    new = [node for node, row in zip(nodes, there, strict=True) if row < 0]
     for name, about in new:
         if "x" not in about:
             there = ", ".join(map(str, about)) or "none"

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 
+from evergraph.errors import InputError
+from evergraph.estimator.blocks import Stored
 from evergraph.estimator.config import EstimatorConfig
-from evergraph.estimator.graph import Edits, GrowingGraph, Id
+from evergraph.estimator.graph import GrowingGraph, Grown, Id, Neighbourhood
 from evergraph.files import to_device
-from evergraph.methods import make_method
+from evergraph.methods import Method, make_method
 from evergraph.nn.device import Plan, denormals_flushed
-from evergraph.stream import GraphView, LabelledNodes
-from evergraph.train import Learner, learner_state, make_context, restore_learner
+from evergraph.nn.receptive_field import receptive_field
+from evergraph.stream import Adjacency, Features, GraphView, LabelledNodes
+from evergraph.train import (
+    Learner,
+    learner_state,
+    make_context,
+    restore_learner,
+    takes_plain_path,
+)
 from evergraph.validation import Config
+
+#: Up to so many nodes all are predicted at once; beyond that those that are asked for.
+SMALL = 10_000
+#: The most held-out nodes that judge one change.
+MOST_JUDGED = 500
 
 
 class Entry(Config):
@@ -39,6 +58,93 @@ class Entry(Config):
     memory_bytes: int = Field(ge=0)
     report: dict[str, Any]
 
+    def line(self) -> bytes:
+        """Returns the entry as a line of JSON."""
+        try:
+            return json.dumps(self.model_dump(mode="json"), allow_nan=False).encode() + b"\n"
+        except ValueError:
+            raise InputError(
+                "Expected finite numbers in what a method reports (got NaN or infinity); correct "
+                "the method."
+            ) from None
+
+
+@dataclass(frozen=True)
+class Edits:
+    """What a method changed in a graph for itself; undirected pairs ``[2, *]``."""
+
+    added: Tensor = field(default_factory=lambda: torch.empty(2, 0, dtype=torch.int64))
+    deleted: Tensor = field(default_factory=lambda: torch.empty(2, 0, dtype=torch.int64))
+
+    @classmethod
+    def between(cls, before: Adjacency, after: Adjacency) -> Edits:
+        """Compares two graphs of the same nodes."""
+        added = after.keys[~torch.isin(after.keys, before.keys)]
+        deleted = before.keys[~torch.isin(before.keys, after.keys)]
+        return cls(_undirected(added, before.num_nodes), _undirected(deleted, before.num_nodes))
+
+    def __bool__(self) -> bool:
+        return bool(self.added.numel() or self.deleted.numel())
+
+    def apply(self, graph: Adjacency) -> Adjacency:
+        """Returns the graph as the method wants it; the same object when nothing changed."""
+        return graph.edit(add=self.added, remove=self.deleted) if self else graph
+
+    def around(self, graph: GrowingGraph, nodes: Tensor, depth: int) -> Neighbourhood:
+        """Cuts nodes and all within ``depth`` steps out of the graph as the method wants it.
+
+        What is around edited edges is part of it: a way may lead over new ones.
+        """
+        ends = torch.cat([self.added.flatten(), self.deleted.flatten()])
+        near = graph.neighbourhood(torch.cat([nodes, ends]), depth)
+        if not self:
+            return near
+        before, (added, deleted) = near.adjacency, map(near.rows, (self.added, self.deleted))
+        after = before.edit(add=added, remove=deleted)
+        assert before.whole_degree is not None
+        degree = before.whole_degree + after.degree - before.degree
+        return near._replace(adjacency=replace(after, whole_degree=degree))
+
+    def renumbered(self, new_rows: Tensor) -> Edits:
+        """Follows nodes to new rows; pairs with a removed end are dropped."""
+        moved = [new_rows[pairs] for pairs in (self.added, self.deleted)]
+        return Edits(*(pairs[:, (pairs >= 0).all(dim=0)] for pairs in moved))
+
+
+@dataclass(frozen=True)
+class GrownLabels:
+    """Labelled nodes in order of arrival."""
+
+    pairs: Grown = field(default_factory=lambda: Grown.empty(np.int64, 2))  # node and label
+
+    @property
+    def nodes(self) -> Tensor:
+        """The nodes, ``[m]``."""
+        return self.pairs.tensor[:, 0]
+
+    @property
+    def labels(self) -> Tensor:
+        """Their labels, ``[m]``."""
+        return self.pairs.tensor[:, 1]
+
+    def append(self, more: LabelledNodes) -> GrownLabels:
+        """Adds nodes."""
+        if not more.nodes.numel():
+            return self
+        return GrownLabels(self.pairs.append(torch.stack([more.nodes, more.labels], 1).numpy()))
+
+    def without(self, nodes: Tensor) -> GrownLabels:
+        """Drops nodes; the same object if there are none of them."""
+        gone = torch.isin(self.nodes, nodes)
+        if not bool(gone.any()):
+            return self
+        return GrownLabels(Grown.of(self.pairs.array[~gone.numpy()]))
+
+    def follow(self, new_rows: Tensor) -> GrownLabels:
+        """Follows nodes to new rows, without those that were removed (−1)."""
+        moved = torch.stack([new_rows[self.nodes], self.labels], 1)
+        return GrownLabels(Grown.of(moved[moved[:, 0] >= 0].numpy()))
+
 
 @dataclass(frozen=True)
 class State:
@@ -48,105 +154,134 @@ class State:
         config: Complete settings.
         graph: Nodes, features and edges.
         classes: Class names in order of arrival.
-        learner: The method and its network, on the CPU.
+        learner: The method and its network, on the CPU; nobody may change it.
         held_out: Nodes that only judge, with their labels; no method ever gets hold of them.
-        shown: Which nodes' labels a method has been shown, ``[n]``: those cannot judge any more.
+        shown: Nodes whose labels a method has been shown: those cannot judge any more.
         granted: Training labels so far, only for a method that declares that it needs them.
         edits: What the method changed in the graph for itself.
         history: What every change did.
+        lines: The same as lines of JSON.
         columns: Names of the features, if they have any.
+        saved: Folder and version that this state comes from, and what is stored there.
     """
 
     config: EstimatorConfig
     graph: GrowingGraph
     classes: tuple[Id, ...]
     learner: Learner
-    held_out: LabelledNodes
-    shown: Tensor
-    granted: LabelledNodes
-    edits: Edits
+    held_out: GrownLabels = field(default_factory=GrownLabels)
+    shown: Grown = field(default_factory=lambda: Grown.empty(np.int64))
+    granted: GrownLabels = field(default_factory=GrownLabels)
+    edits: Edits = field(default_factory=Edits)
     history: tuple[Entry, ...] = ()
+    lines: Grown = field(default_factory=lambda: Grown.empty(np.uint8))
     columns: tuple[str, ...] | None = None
+    saved: tuple[Path, int, Stored] | None = None
 
     @classmethod
     def initial(cls, config: EstimatorConfig) -> State:
         """Makes the state before the first change."""
         learner = Learner(make_method(config.parameters.method, config.settings))
-        none, shown = no_labels(), torch.empty(0, dtype=torch.bool)
-        return cls(config, GrowingGraph.empty(), (), learner, none, shown, none, Edits())
+        return cls(config, GrowingGraph.empty(), (), learner)
 
     def accuracy(self, device: torch.device) -> tuple[float | None, list[float | None]]:
-        """Returns the accuracy on all held-out nodes and by class.
+        """Returns the accuracy on held-out nodes and by class, in percent; None without any.
 
-        In percent, None where no node is held out.
+        Of many held-out nodes the same few of each class judge every time, and classes weigh as
+        many nodes as they have.
         """
-        logits, labels = self.logits(device), self.held_out.labels
-        right = (
-            logits[self.held_out.nodes].argmax(dim=1) == labels if logits.numel() else labels < 0
-        )
-        by_class = [_percent(right[labels == label]) for label in range(len(self.classes))]
-        return _percent(right), by_class
+        k, counts = len(self.classes), torch.bincount(self.held_out.labels, minlength=1)
+        judges = self._judges()
+        logits = self.logits(device, judges.nodes)
+        right = logits.argmax(dim=1) == judges.labels if logits.numel() else judges.labels < 0
+        by_class = [_percent(right[judges.labels == label]) for label in range(k)]
+        if judges.nodes.numel() == self.held_out.pairs.length:
+            return _percent(right), by_class
+        shares = (counts / counts.sum()).tolist()
+        known = zip(shares, by_class, strict=False)
+        return sum(share * value for share, value in known if value is not None), by_class
 
-    def logits(self, device: torch.device) -> Tensor:
-        """Predicts every node over every class, ``[n, k]`` on the CPU; computed once."""
-        if "_logits" not in self.__dict__:
-            if self.learner.next_task == 0 or self.graph.num_nodes == 0:
-                found = torch.zeros(self.graph.num_nodes, len(self.classes))
-            else:
-                with denormals_flushed(), torch.no_grad():
-                    found = self._predict(device).cpu()
-            self.__dict__["_logits"] = found
-        logits: Tensor = self.__dict__["_logits"]
-        return logits
+    def _judges(self) -> LabelledNodes:
+        """Chooses the held-out nodes that judge: of every class those that come first by a hash."""
+        nodes, labels = self.held_out.nodes, self.held_out.labels
+        if nodes.numel() > MOST_JUDGED:
+            order = torch.argsort(nodes * 0x1E3779B97F4A7C15 % (1 << 61))  # wraps around
+            order = order[torch.argsort(labels[order], stable=True)]
+            counts = torch.bincount(labels)
+            rank = torch.arange(order.numel()) - (torch.cumsum(counts, 0) - counts)[labels[order]]
+            chosen = order[rank < max(1, MOST_JUDGED // int((counts > 0).sum()))]
+            nodes, labels = nodes[chosen], labels[chosen]
+        return LabelledNodes(nodes.contiguous(), labels.contiguous())
+
+    def logits(self, device: torch.device, rows: Tensor | None = None) -> Tensor:
+        """Predicts nodes over every class, ``[m, k]`` on the CPU; all nodes by default.
+
+        All nodes are predicted once. Some of a large graph are predicted from what is around them
+        if that is all that they depend on.
+        """
+        learner, n = self.learner, self.graph.num_nodes
+        if self.known_logits is None and learner.next_task and n:
+            depth = learner.method.reach(self.config.model.num_layers)
+            with denormals_flushed(), torch.no_grad():
+                if depth is not None and rows is not None and n > max(SMALL, 10 * rows.numel()):
+                    with _one_thread():
+                        return self._predict_near(rows, depth, device).cpu()
+                self.__dict__["_logits"] = self._predict(device).cpu()
+        found = self.known_logits
+        if found is None:
+            found = torch.zeros(n, len(self.classes))
+        return found if rows is None else found[rows]
 
     @property
     def known_logits(self) -> Tensor | None:
-        """What :meth:`logits` has computed already."""
+        """All nodes' logits, if they have been computed."""
         return self.__dict__.get("_logits")
 
     def adopt(self, other: State) -> None:
         """Takes over another state's predictions, which must be the same."""
-        self.__dict__["_logits"] = other.__dict__["_logits"]
+        self.__dict__["_logits"] = other.known_logits
 
     def _predict(self, device: torch.device) -> Tensor:
         """Puts the learner before the present graph, without any label."""
-        learner = self.learner
-        if device.type != "cpu":
-            learner = move_learner(learner, self.config, device)
-        nothing = no_labels()
-        view = GraphView(
-            task=max(learner.next_task - 1, 0),
-            features=self.graph.features,
-            adjacency=self.graph.adjacency,
-            train_nodes=nothing.nodes,
-            train_labels=nothing.labels,
-            num_classes=len(self.classes),
-            new_classes=(),
-        ).to(device)
+        graph = self.edits.apply(self.graph.adjacency)
+        return self._ask(self.graph.features, self.graph.adjacency, graph, device)
+
+    def _predict_near(self, rows: Tensor, depth: int, device: torch.device) -> Tensor:
+        """Predicts nodes from their neighbourhood."""
+        wanted, place = torch.unique(rows, return_inverse=True)
+        near = self.edits.around(self.graph, wanted, depth)
+        at, method = near.rows(wanted), self.learner.method
+        if type(method).predict_logits is not Method.predict_logits:
+            return self._ask(near.features, near.adjacency, near.adjacency, device)[at][place]
+        learner = self.learner if device.type == "cpu" else move(self.learner, self.config, device)
+        assert learner.model is not None
+        part = receptive_field(near.features, near.adjacency, at, depth)
+        assert isinstance(part.graphs, tuple)
+        graphs = tuple(graph.to(device) for graph in part.graphs)
+        inside = None if part.rows is None else part.rows.to(device)
+        model, plain = learner.model.eval(), takes_plain_path(method)
+        found: Tensor = model(part.features.to(device), graphs, inside, plain=plain).logits
+        return found[place]
+
+    def _ask(
+        self, features: Features, seen: Adjacency, graph: Adjacency, device: torch.device
+    ) -> Tensor:
+        learner = self.learner if device.type == "cpu" else move(self.learner, self.config, device)
+        nobody = torch.empty(0, dtype=torch.int64)
+        task, k = max(learner.next_task - 1, 0), len(self.classes)
+        view = GraphView(task, features, seen, nobody, nobody, k, ()).to(device)
         plan, seed = Plan(None, "prediction"), self.config.parameters.seed
         ctx = make_context(learner, view, self.config.model, self.config.training, plan, seed=seed)
-        ctx.adjacency = self.edits.apply(self.graph.adjacency).to(device)
+        ctx.adjacency = graph.to(device)
         return learner.method.predict_logits(ctx)
 
 
-def no_labels() -> LabelledNodes:
-    """Labels no node."""
-    nothing = torch.empty(0, dtype=torch.int64)
-    return LabelledNodes(nothing, nothing)
-
-
-def move_learner(learner: Learner, config: EstimatorConfig, device: torch.device) -> Learner:
+def move(learner: Learner, config: EstimatorConfig, device: torch.device) -> Learner:
     """Copies a learner to another device, the way it is saved and loaded."""
     state = to_device(learner_state(learner), device, copy=True)
     copied = Learner(make_method(config.parameters.method, config.settings))
     restore_learner(copied, state, config.model, device)
     return copied
-
-
-def follow(labelled: LabelledNodes, new_rows: Tensor) -> LabelledNodes:
-    """Follows nodes to new rows, without those that were removed (−1)."""
-    nodes = new_rows[labelled.nodes]
-    return LabelledNodes(nodes, labelled.labels).take(nodes >= 0)
 
 
 def draw_share(
@@ -162,12 +297,24 @@ def draw_share(
     return labelled.take(torch.sort(torch.cat(chosen)).values)
 
 
-def join(parts: list[LabelledNodes]) -> LabelledNodes:
-    """Puts labelled nodes together, ascending."""
-    nodes = torch.cat([part.nodes for part in parts])
-    order = torch.argsort(nodes)
-    return LabelledNodes(nodes[order], torch.cat([part.labels for part in parts])[order])
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Computes something small alone: on a busy machine other threads are waited for longer."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _percent(right: Tensor) -> float | None:
     return 100.0 * int(right.sum()) / right.numel() if right.numel() else None
+
+
+def _undirected(keys: Tensor, num_nodes: int) -> Tensor:
+    """Turns directed keys into undirected pairs, each once and the smaller end first."""
+    second = torch.div(keys, max(num_nodes, 1), rounding_mode="floor")
+    first = keys - second * num_nodes
+    once = first < second
+    return torch.stack([first[once], second[once]])

@@ -7,13 +7,15 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from evergraph.config import NEEDED_VALIDATION
 from evergraph.errors import InputError
-from evergraph.estimator.graph import Edits, GrowingGraph, Id
+from evergraph.estimator.graph import GrowingGraph, Grown, Id, Neighbourhood
 from evergraph.estimator.inputs import Change
-from evergraph.estimator.state import Entry, State, draw_share, follow, join, move_learner
+from evergraph.estimator.state import Edits, Entry, State, draw_share, move
 from evergraph.events import Event
 from evergraph.nn.device import denormals_flushed
 from evergraph.rng import make_generator
@@ -21,6 +23,8 @@ from evergraph.stream import GraphView, LabelledNodes
 from evergraph.train import Learner, check_needs, learn_task, make_context, plan_for, started
 
 OnEvent = Callable[[Event], None]
+#: Above so many nodes a method that learns locally is shown what is around its nodes alone.
+LARGE = 50_000
 
 
 #: A change that is known to be right: the state with its graph, and what is to be learned.
@@ -38,7 +42,8 @@ def prepare(state: State, change: Change) -> Prepared:
     """Does all of a change but the learning; raises if anything is wrong with it."""
     _check_nodes(state.graph, change)
     classes = _classes(state, change)
-    learner = deepcopy(state.learner)
+    # What changes neither labels nor rows leaves the learner as it is.
+    learner = deepcopy(state.learner) if change.labels or change.removed else state.learner
     following = _change_graph(replace(state, learner=learner, classes=classes), change)
     return _admit(following, change, len(state.classes))
 
@@ -62,45 +67,44 @@ def complete(
         step=len(state.history),
         kind=change.kind,
         num_nodes=following.graph.num_nodes,
-        num_edges=following.graph.adjacency.num_edges // 2,
+        num_edges=following.graph.num_edges,
         new_nodes=len(change.ids),
         removed_nodes=len(change.removed),
         new_classes=[str(name) for name in classes[len(state.classes) :]],
         trained_on=trained.nodes.numel(),
-        held_out=following.held_out.nodes.numel(),
+        held_out=following.held_out.pairs.length,
         accuracy=accuracy,
         class_accuracy=by_class,
         memory_bytes=following.learner.method.memory_bytes(),
         report=report,
     )
-    finished = replace(following, history=(*state.history, entry))
+    lines = following.lines.append(np.frombuffer(entry.line(), dtype=np.uint8))
+    finished = replace(following, history=(*state.history, entry), lines=lines)
     finished.adopt(following)
     return finished
 
 
 def _check_nodes(graph: GrowingGraph, change: Change) -> None:
     """Refuses new nodes that are known already and features of another width."""
-    if graph.num_nodes:
-        kind = type(graph.ids[0])
-        words = "text" if kind is str else "whole numbers"
-        for ids in (change.ids, change.updated, change.removed, *change.edges, list(change.labels)):
-            if ids and type(ids[0]) is not kind:
-                raise InputError(
-                    f"Expected ids as {words}, as those known are (got {ids[0]!r}); convert them."
-                )
-    gone = set(change.removed)
-    for row, name in enumerate(change.ids, 1):
-        if name in graph.rows and name not in gone:
+    kind = graph.names.kind
+    for ids in (change.ids, change.updated, change.removed, *change.edges, list(change.labels)):
+        if kind is not None and ids and type(ids[0]) is not kind:
+            words = "text" if kind is str else "whole numbers"
             raise InputError(
-                f"Expected 'ids' of new nodes (got {name!r} in row {row}, which is known); use "
-                "update for its features and labels."
+                f"Expected ids as {words}, as those known are (got {ids[0]!r}); convert them."
+            )
+    gone = set(change.removed)
+    for row in np.flatnonzero(graph.names.where(change.ids) >= 0).tolist():
+        if change.ids[row] not in gone:
+            raise InputError(
+                f"Expected 'ids' of new nodes (got {change.ids[row]!r} in row {row + 1}, which is "
+                "known); use update for its features and labels."
             )
     for x in (change.x, change.updated_x):
-        width = graph.features.shape[1]  # 0 before the first nodes
-        if x is not None and width and x.shape[1] != width:
+        if x is not None and graph.width and x.shape[1] != graph.width:
             raise InputError(
-                f"Expected 'x' with {width} columns, as in the first batch (got {x.shape[1]}); "
-                "give the same features."
+                f"Expected 'x' with {graph.width} columns, as in the first batch (got "
+                f"{x.shape[1]}); give the same features."
             )
 
 
@@ -127,30 +131,34 @@ def _classes(state: State, change: Change) -> tuple[Id, ...]:
 
 def _change_graph(state: State, change: Change) -> State:
     """Removes, renews and adds nodes and edges; kept nodes and held-out ones follow."""
-    graph, edits, buffer = state.graph, state.edits, state.learner.method.buffer
-    held_out, shown, granted = state.held_out, state.shown, state.granted
-    graph = graph.without_edges(graph.find_pairs(change.removed_edges))
+    graph = state.graph.without_edges(state.graph.find_pairs(change.removed_edges))
+    state = replace(state, columns=change.columns or state.columns)
     if change.removed:
         graph, new_rows = graph.without_nodes(graph.find(change.removed, "ids"))
-        if buffer is not None:
-            buffer.trim(new_rows[buffer.nodes.cpu()] >= 0)
-            buffer.renumber(new_rows)
-        state.learner.num_seen = int((new_rows[: state.learner.num_seen] >= 0).sum())
-        edits, shown = edits.renumbered(new_rows), shown[new_rows >= 0]
-        held_out, granted = follow(held_out, new_rows), follow(granted, new_rows)
+        state = _follow(state, new_rows)
     if change.updated_x is not None:
         graph = graph.with_features(graph.find(change.updated, "ids"), change.updated_x)
     if change.x is not None:
         graph = graph.with_nodes(change.ids, change.x)
-    graph = graph.with_edges(graph.find_pairs(change.edges))
+    if change.edges[0]:
+        graph = graph.with_edges(graph.find_pairs(change.edges))
+    return replace(state, graph=graph)
+
+
+def _follow(state: State, new_rows: Tensor) -> State:
+    """Follows all that is kept of nodes to new rows; what is kept of removed ones (−1) goes."""
+    learner, buffer = state.learner, state.learner.method.buffer
+    if buffer is not None:
+        buffer.trim(new_rows[buffer.nodes.cpu()] >= 0)
+        buffer.renumber(new_rows)
+    learner.num_seen = int((new_rows[: learner.num_seen] >= 0).sum())
+    shown = new_rows[state.shown.tensor]
     return replace(
         state,
-        graph=graph,
-        edits=edits,
-        held_out=held_out,
-        shown=torch.cat([shown, shown.new_zeros(graph.num_nodes - shown.numel())]),
-        granted=granted,
-        columns=change.columns or state.columns,
+        edits=state.edits.renumbered(new_rows),
+        held_out=state.held_out.follow(new_rows),
+        granted=state.granted.follow(new_rows),
+        shown=Grown.of(shown[shown >= 0].numpy()),
     )
 
 
@@ -162,34 +170,38 @@ def _admit(state: State, change: Change, num_known: int) -> Prepared:
     one and never the last.
     """
     number = {name: label for label, name in enumerate(state.classes)}
-    nodes = state.graph.find(list(change.labels), "labels")
+    nodes, order = torch.sort(state.graph.find(list(change.labels), "labels"))
     labels = torch.tensor([number[name] for name in change.labels.values()], dtype=torch.int64)
-    given = join([LabelledNodes(nodes, labels)])
-    _drop_contradicted(state.learner, given, state.graph.num_nodes)
-    again = torch.isin(given.nodes, state.held_out.nodes) & (given.labels < num_known)
-    named_again = torch.isin(state.held_out.nodes, given.nodes)
-    judging, trained = [state.held_out.take(~named_again), given.take(again)], given.take(~again)
+    trained = given = LabelledNodes(nodes, labels[order])
+    held_out, granted, shown = state.held_out, state.granted, torch.zeros_like(nodes) > 0
+    _drop_contradicted(state.learner, given)
+    # Only nodes that were there before can be held out, shown or granted already.
+    late = given.take(nodes < state.graph.num_nodes - len(change.ids))
+    if late.nodes.numel():
+        again = torch.isin(nodes, held_out.nodes) & (given.labels < num_known)
+        held_out = held_out.without(late.nodes).append(given.take(again))
+        granted = granted.without(late.nodes)
+        trained = given.take(~again)
+        shown = torch.isin(trained.nodes, state.shown.tensor)
     parameters = state.config.parameters
     if parameters.validation_fraction:
-        fresh = trained.take(~state.shown[trained.nodes])
         generator = make_generator(parameters.seed, "held out", len(state.history))
-        chosen = draw_share(fresh, trained.labels, parameters.validation_fraction, generator)
-        judging.append(chosen)
-        trained = trained.take(~torch.isin(trained.nodes, chosen.nodes))
-    shown = state.shown.clone()
-    shown[trained.nodes] = True
-    granted = state.granted.take(~torch.isin(state.granted.nodes, given.nodes))
-    return replace(state, held_out=join(judging), shown=shown, granted=granted), trained
+        fraction = parameters.validation_fraction
+        chosen = draw_share(trained.take(~shown), trained.labels, fraction, generator)
+        held_out = held_out.append(chosen)
+        stay = ~torch.isin(trained.nodes, chosen.nodes)
+        trained, shown = trained.take(stay), shown[stay]
+    now_shown = state.shown.append(trained.nodes[~shown].numpy())
+    return replace(state, held_out=held_out, shown=now_shown, granted=granted), trained
 
 
-def _drop_contradicted(learner: Learner, given: LabelledNodes, num_nodes: int) -> None:
+def _drop_contradicted(learner: Learner, given: LabelledNodes) -> None:
     """Lets the method forget kept nodes whose label turns out to be another one."""
     buffer = learner.method.buffer
-    if buffer is not None and len(buffer):
-        named = torch.full((num_nodes,), -1)
-        named[given.nodes] = given.labels
-        named = named[buffer.nodes.cpu()]
-        buffer.trim((named < 0) | (named == buffer.labels.cpu()))
+    if buffer is not None and len(buffer) and given.nodes.numel():
+        kept, labels = buffer.nodes.cpu(), buffer.labels.cpu()
+        at = torch.searchsorted(given.nodes, kept).clamp_(max=given.nodes.numel() - 1)
+        buffer.trim((given.nodes[at] != kept) | (given.labels[at] == labels))
 
 
 def _learn(
@@ -203,30 +215,34 @@ def _learn(
     config, graph = state.config, state.graph
     learner = state.learner  # a copy already, made for this change
     if device.type != "cpu":
-        learner = move_learner(learner, config, device)
+        learner = move(learner, config, device)
     needs = check_needs(learner.method)
     grants = {}
     if "old_labels" in needs:
-        grants["old_labels"] = state.granted
+        nodes, order = torch.sort(state.granted.nodes)
+        grants["old_labels"] = LabelledNodes(nodes, state.granted.labels[order])
     if "validation" in needs:
         # Not the evaluator's nodes: what a method chooses by cannot judge it.
         generator = make_generator(config.parameters.seed, "granted", learner.next_task)
         granted = draw_share(trained, trained.labels, NEEDED_VALIDATION, generator)
         grants["validation"] = granted
         trained = trained.take(~torch.isin(trained.nodes, granted.nodes))
+    near = _surroundings(graph, learner, [trained, *grants.values()], config.model.num_layers)
+    part = near or graph
+    place = near.rows if near else lambda nodes: nodes
     view = GraphView(
         task=learner.next_task,
-        features=graph.features,
-        adjacency=graph.adjacency,
-        train_nodes=trained.nodes,
+        features=part.features,
+        adjacency=part.adjacency,
+        train_nodes=place(trained.nodes),
         train_labels=trained.labels,
         num_classes=len(state.classes),
         new_classes=tuple(range(num_old_classes, len(state.classes))),
-        num_old=learner.num_seen,
-        grants=grants,
+        num_old=int((near.nodes < learner.num_seen).sum()) if near else learner.num_seen,
+        grants={need: LabelledNodes(place(g.nodes), g.labels) for need, g in grants.items()},
     ).to(device)
-    sizes = (graph.num_nodes, graph.adjacency.num_edges)
-    features, model = graph.features, config.model
+    sizes = (view.num_nodes, view.adjacency.num_edges)
+    features, model = view.features, config.model
     plan = plan_for(learner, sizes, features, model, config.training, device=device)
     seed = config.parameters.seed
     ctx = make_context(learner, view, config.model, config.training, plan, seed=seed)
@@ -235,11 +251,32 @@ def _learn(
     for event in learn_task(learner, ctx):
         if on_event is not None:
             on_event(event)
-    learner.context = None
+    learner.context, learner.num_seen = None, graph.num_nodes
+    if near and learner.method.buffer is not None:
+        learner.method.buffer.renumber(near.nodes)
     if device.type != "cpu":
-        learner = move_learner(learner, config, torch.device("cpu"))
-    granted = join([state.granted, trained]) if "old_labels" in needs else state.granted
+        learner = move(learner, config, torch.device("cpu"))
+    now_granted = state.granted.append(trained) if "old_labels" in needs else state.granted
     edits = Edits()
     if ctx.adjacency is not view.adjacency:
         edits = Edits.between(graph.adjacency, ctx.adjacency.to("cpu"))
-    return replace(state, learner=learner, granted=granted, edits=edits), ctx.report
+    return replace(state, learner=learner, granted=now_granted, edits=edits), ctx.report
+
+
+def _surroundings(
+    graph: GrowingGraph, learner: Learner, shown: list[LabelledNodes], num_layers: int
+) -> Neighbourhood | None:
+    """Cuts out what a method needs of a large graph; None if that is all of it.
+
+    The nodes that the method keeps are numbered as they are there.
+    """
+    method, depth = learner.method, learner.method.reach(num_layers)
+    if graph.num_nodes <= LARGE or not method.local or depth is None:
+        return None
+    kept = [] if method.buffer is None else [method.buffer.nodes.cpu()]
+    near = graph.neighbourhood(torch.cat([*(part.nodes for part in shown), *kept]), depth)
+    if method.buffer is not None:
+        new_rows = torch.full((graph.num_nodes,), -1)
+        new_rows[near.nodes] = torch.arange(near.nodes.numel())
+        method.buffer.renumber(new_rows)
+    return near

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from evergraph.errors import InputError
-from evergraph.estimator.chunks import (
+from evergraph.estimator.blocks import (
     Damage,
+    Stored,
     read_document,
     read_predictions,
     sweep,
@@ -40,12 +41,13 @@ OLD_NAMES = ("current.json", "generations")
 #: Marks our databases, so that others are not taken for damaged ones.
 APPLICATION = 0x65766772
 #: Version 1 was the folder of 0.1.0.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 COLUMNS = "number INTEGER PRIMARY KEY, written TEXT NOT NULL, document TEXT NOT NULL, sha256 BLOB"
 TABLES = {
     "version": f"CREATE TABLE version ({COLUMNS})",
     "pending": f"CREATE TABLE pending ({COLUMNS})",
-    "chunk": "CREATE TABLE chunk (sha256 BLOB PRIMARY KEY, data BLOB NOT NULL)",
+    "block": "CREATE TABLE block (base TEXT, start INTEGER, crc32 INTEGER, data BLOB, "
+    "PRIMARY KEY (base, start))",
 }
 SCHEMA = ";".join(
     (
@@ -56,7 +58,7 @@ SCHEMA = ";".join(
 )
 #: Versions that are kept: the current one and the one before it.
 KEPT = 2
-#: The largest document or chunk that is read.
+#: The largest document or block that is read.
 MAX_LENGTH = 1 << 28
 #: Seconds to wait while SQLite tidies its log up.
 PATIENCE = 60.0
@@ -120,12 +122,19 @@ class Store:
         with self._reading() as db:
             return _numbers(db, table)
 
+    def newest(self) -> tuple[int, bytes]:
+        """Returns the number of the current version and the checksum of its document."""
+        with self._reading() as db:
+            number = _numbers(db, "version")[-1]
+            query = "SELECT sha256 FROM version WHERE number = ?"
+            return number, db.execute(query, (number,)).fetchone()[0]
+
     @property
     def has_pending(self) -> bool:
         """Tells whether a change is not finished."""
         return bool(self.numbers("pending"))
 
-    def read(self, number: int | None = None, table: str = "version") -> tuple[int, Any]:
+    def read(self, number: int | None = None, table: str = "version") -> tuple[int, Any, Stored]:
         """Reads a version as it is at one moment, the current one by default.
 
         Raises:
@@ -133,7 +142,7 @@ class Store:
         """
         with self._reading() as db:
             wanted = self._wanted(db, number, table)
-            return wanted, read_document(db, table, wanted)
+            return wanted, *read_document(db, table, wanted)
 
     def predictions(self, number: int | None = None) -> dict[str, Any] | None:
         """Reads the predictions that a version holds, None if it holds none; see :meth:`read`."""
@@ -186,7 +195,7 @@ class Store:
         except UnicodeDecodeError:  # SQLite quotes damage that is no text in its message
             raise Damage("the schema") from None
         ours = {("table", name, name, statement) for name, statement in TABLES.items()}
-        if there != ours | {("index", "sqlite_autoindex_chunk_1", "chunk", None)}:
+        if there != ours | {("index", "sqlite_autoindex_block_1", "block", None)}:
             raise Damage("the schema")
 
     # --- writing ---------------------------------------------------------------------------
@@ -221,7 +230,13 @@ class Store:
         about = {"process": os.getpid(), "host": socket.gethostname(), "since": since}
         (self.folder / WRITER).write_text(json.dumps(about))
 
-    def commit(self, number: int, content: Any = None, pending: Any = None) -> None:
+    def commit(
+        self,
+        number: int,
+        content: Any = None,
+        pending: Any = None,
+        before: Stored | None = None,
+    ) -> Stored:
         """Makes a version the current one in one step, within :meth:`writing`.
 
         Later versions go, and so do those before the last one. The first commit makes the
@@ -231,7 +246,12 @@ class Store:
             number: The version.
             content: What it holds, if it is not there yet.
             pending: The change that is to be made to it next; another one is forgotten.
+            before: What is there of arrays that grow.
+
+        Returns:
+            What is there of the content then, nothing without one.
         """
+        stored = Stored()
         new = not self._has(NAME)
         path = self.folder / (NEW if new else NAME)
         with _unwritable(self.path):
@@ -246,7 +266,7 @@ class Store:
                 db.execute("PRAGMA synchronous=FULL")
                 db.execute("BEGIN IMMEDIATE")
                 if content is not None:
-                    write_document(db, "version", number, content)
+                    stored = write_document(db, "version", number, content, before)
                 db.execute("DELETE FROM pending")
                 if pending is not None:
                     write_document(db, "pending", number, pending)
@@ -259,6 +279,7 @@ class Store:
             if new:
                 path.rename(self.path)
                 sync_folder(self.folder)
+        return stored
 
     def _holder(self) -> str:
         """Describes who writes, as far as it is told."""
@@ -283,6 +304,7 @@ def _connect(path: Path, mode: str, timeout: float = PATIENCE) -> sqlite3.Connec
     db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_LENGTH)
     if hasattr(db, "setconfig"):  # Python 3.12
         db.setconfig(getattr(sqlite3, "SQLITE_DBCONFIG_DEFENSIVE"), True)  # noqa: B009
+    db.execute("PRAGMA secure_delete=FAST")  # some systems overwrite all that is deleted
     db.execute("PRAGMA trusted_schema=OFF")
     db.execute("PRAGMA cell_size_check=ON")
     return db

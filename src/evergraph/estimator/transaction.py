@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from evergraph.errors import InputError, unknown_name
-from evergraph.estimator.chunks import Damage
+from evergraph.estimator.blocks import Damage
 from evergraph.estimator.config import EstimatorConfig, make_config
 from evergraph.estimator.content import (
     change_content,
@@ -45,9 +46,10 @@ def load_state(path: Path, number: int | None = None) -> tuple[State, int]:
 
 
 def _read(store: Store, number: int | None) -> tuple[State, int]:
-    found, content = store.read(number)
+    found, content, stored = store.read(number)
     try:
-        return restore_state(content), found
+        state = restore_state(content)
+        return replace(state, saved=(store.folder.resolve(), found, stored)), found
     except Exception:  # checksums hold, so that somebody wrote nonsense
         raise Damage("its content") from None
 
@@ -60,26 +62,31 @@ def _newest_whole(store: Store) -> tuple[State, int] | None:
     return None
 
 
-def save_state(path: Path, state: State, came_from: int | None) -> int:
-    """Writes a state as the next version; returns its number.
+def save_state(path: Path, state: State) -> State:
+    """Writes a state as the next version; returns it as one that comes from there.
 
     A folder that is not at the version that the state comes from is left alone, and so is one
     with an unfinished change: that change would be lost, or made to another state.
     """
-    store = Store(path)
-    content = state_content(state)
+    store, place = Store(path), path.resolve()
+    came_from, before = None, None
+    if state.saved is not None and state.saved[0] == place:
+        _, came_from, before = state.saved
     with store.writing():
-        there = None if store.is_empty else store.numbers()[-1]
-        if there != came_from:
+        there = None if store.is_empty else store.newest()
+        expected = None if before is None else (came_from, before.checksum)
+        if there != expected:
+            got: object = None if there is None else there[0]
+            got = "another one" if got is not None and got == came_from else got
             raise InputError(
                 f"Expected '{path}' at version {came_from}, where this estimator comes from (got "
-                f"{there}); load it again or save elsewhere."
+                f"{got}); load it again or save elsewhere."
             )
         if there is not None:
             _check_settled(store)
-        number = 0 if there is None else there + 1
-        store.commit(number, content)
-        return number
+        number = 0 if there is None else there[0] + 1
+        stored = store.commit(number, state_content(state), before=before)
+        return replace(state, saved=(place, number, stored))
 
 
 def learn_into(
@@ -117,10 +124,12 @@ def learn_into(
         change = make_change(state)
         prepared = prepare(state, change)
         # The change is on disk before it is learned.
-        store.commit(number, state_content(state) if new else None, change_content(change))
+        first = state_content(state) if new else None
+        stored = store.commit(number, first, change_content(change))
+        before = state.saved[2] if state.saved is not None else stored
         try:
             following = complete(state, change, prepared, device, on_event)
-            store.commit(number + 1, state_content(following))
+            store.commit(number + 1, state_content(following), before=before)
         except Exception:  # not a kill: the change itself is wrong, or the disk is full
             with suppress(InputError):
                 store.commit(number)
@@ -165,7 +174,7 @@ def resume(
             return state, f"{told}Nothing was unfinished: version {number} is whole."
         change = _read_pending(store)
         state = complete(state, change, prepare(state, change), device, on_event)
-        store.commit(number + 1, state_content(state))
+        store.commit(number + 1, state_content(state), before=state.saved and state.saved[2])
         return state, f"{told}The interrupted change is learned: version {number + 1}."
 
 

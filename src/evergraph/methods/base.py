@@ -76,6 +76,8 @@ class Method(Generic[ConfigT]):
         needs: What it must be granted beyond the view; see :data:`NEEDS`.
         search: The grid that ``evergraph tune`` searches: settings with the values to try.
         buffer: What it keeps of earlier tasks, or None.
+        local: Whether learning a task reads no more of the graph than what is within
+            :meth:`reach` of training and kept nodes, so that a part of a large graph is enough.
     """
 
     Config: ClassVar[type[MethodConfig]]
@@ -85,6 +87,7 @@ class Method(Generic[ConfigT]):
     needs: frozenset[str] = frozenset()
     search: ClassVar[SearchSpace] = {}
     buffer: ReplayBuffer | None = None
+    local: ClassVar[bool] = False
 
     def __init__(self, config: ConfigT) -> None:
         self.config: ConfigT = config
@@ -110,6 +113,10 @@ class Method(Generic[ConfigT]):
     def predict_logits(self, ctx: TaskContext) -> Tensor:
         """Returns logits of every node seen over every class seen, ``[n, k]``."""
         return ctx.observe().logits
+
+    def reach(self, num_layers: int) -> int | None:
+        """Tells how many steps away from a node its logits depend on; None: on the whole graph."""
+        return num_layers if type(self).predict_logits is Method.predict_logits else None
 
     def memory_bytes(self) -> int:
         """Counts the bytes kept so that the next task can be learned, the graph being at hand.

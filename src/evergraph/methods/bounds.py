@@ -32,6 +32,7 @@ class Finetune(Method[FinetuneConfig]):
     summary = "trains on the current task alone; the lower bound"
     paper = "McCloskey and Cohen, Catastrophic Interference in Connectionist Networks"
     year = 1989
+    local = True
 
 
 class JointConfig(MethodConfig):

@@ -182,6 +182,7 @@ class Replay(ReplayBase[ReplayConfig]):
     paper = "Rolnick et al., Experience Replay for Continual Learning"
     year = 2019
     search = REPLAY_SEARCH
+    local = True
 
 
 class ERGNNConfig(ReplayConfig):
@@ -206,6 +207,7 @@ class ERGNN(ReplayBase[ERGNNConfig]):
         "Experience Replay"
     )
     year = 2021
+    local = True
     search: ClassVar[SearchSpace] = {
         "selector": ("mf", "cm", "im"),
         "replay_weights": ("none", "balanced"),

@@ -182,6 +182,8 @@ def propagate(graph: Adjacency, weights: Tensor, rows: Tensor) -> Tensor:
     The graph need not be symmetric; the gradient propagates backwards.
     """
     weights = weights.to(rows.dtype)
+    if not torch.is_grad_enabled():
+        return SparseMatrix(graph.pattern, weights).times(rows)
     transpose = SparseMatrix(graph.transpose, weights[graph.by_source])
     return multiply(SparseMatrix(graph.pattern, weights), transpose, rows)
 

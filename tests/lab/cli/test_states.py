@@ -209,7 +209,7 @@ def test_predictions_are_read_without_pytorch(folder: Path, command: Command, na
 def test_forged_predictions_are_computed_anew(folder: Path, command: Command, change: str):
     clf = ContinualNodeClassifier("analytic", validation_fraction=0, device="cpu")
     clf.learn(["a", "b"], [[0.0, 1], [1, 0]], [], ["u", "v"]).save("state")
-    number, content = Store(folder / "state").read()
+    number, content, stored = Store(folder / "state").read()
     if change == "missing":
         del content["predicted"]
     elif change == "class":
@@ -217,7 +217,7 @@ def test_forged_predictions_are_computed_anew(folder: Path, command: Command, ch
     else:
         content["predicted"][change] = content["predicted"][change][:1]
     with Store(folder / "state").writing():
-        Store(folder / "state").commit(number + 1, content)
+        Store(folder / "state").commit(number + 1, content, before=stored)
     assert command("predict", "state", "-o", "out.csv").code == 0
     assert [row["label"] for row in rows(folder / "out.csv")] == ["u", "v"]
 

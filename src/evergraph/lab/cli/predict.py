@@ -6,10 +6,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
-from evergraph.estimator.chunks import Damage
+from evergraph.estimator.blocks import Damage
 from evergraph.estimator.store import Store
 from evergraph.estimator.tables import write_table
 
@@ -39,14 +38,11 @@ def stored(state: Path, version: int | None) -> dict[str, list[Any]] | None:
         found = Store(state).predictions(version)
         if found is None:
             return None
-        labels = np.frombuffer(found["labels"], dtype=np.int64)
-        probability = np.frombuffer(found["probability"], dtype=np.float64)
-        if "numbers" in found:
-            names = [str(name) for name in np.frombuffer(found["numbers"], dtype=np.int64)]
-        else:
-            starts = np.frombuffer(found["starts"], dtype=np.int64).tolist()
-            text = bytes(found["text"])
-            names = [text[begin:end].decode() for begin, end in pairwise(starts)]
+        labels, probability = found["labels"], found["probability"]
+        names = [str(key) for key in found["keys"].tolist()]
+        if found["text"] is not None:
+            text, ends = found["text"].tobytes(), found["ends"].tolist()
+            names = [text[begin:end].decode() for begin, end in pairwise([0, *ends])]
         chosen = [str(found["classes"][label]) for label in labels if label >= 0]
     except (Damage, ValueError, TypeError, KeyError, IndexError):
         return None  # reading the whole state says what is wrong

@@ -98,11 +98,13 @@ def computed(state: Path, ids: Path | None, version: int | None, device: str) ->
         raise InputError(
             f"Expected a state that has learned labels (got none in '{state}'); learn some first."
         )
-    names = list(present.graph.ids)
-    if ids is not None:
-        names = like(present.graph.ids, read_table(ids).ids(unique=False))
-    rows = present.graph.find(names, "ids")
-    best = present.logits(pick_device(device))[rows].double().softmax(dim=1).max(dim=1)
+    known, rows = present.graph.names, None
+    if ids is None:
+        names = known.take()
+    else:
+        names = like(known.kind, read_table(ids).ids(unique=False))
+        rows = present.graph.find(names, "ids")
+    best = present.logits(pick_device(device), rows).double().softmax(dim=1).max(dim=1)
     return {
         "id": [str(name) for name in names],
         "label": [str(present.classes[label]) for label in best.indices.tolist()],
@@ -170,13 +172,13 @@ def show_change(state: State, path: Path, as_json: bool) -> None:
 def read_change(tables: dict[str, Table], state: State) -> Change:
     """Makes one change of all tables; features are put in the order of the first batch."""
     parts: dict[str, Any] = {}
-    columns = state.columns
+    columns, kind = state.columns, state.graph.names.kind
     labels: dict[Any, Any] = {}
     for name, prefix in (("nodes", ""), ("update", "updated_")):
         if name in tables:
             table = tables[name]
             columns = _feature_names(table, columns)
-            ids = like(state.graph.ids, table.ids())
+            ids = like(kind, table.ids())
             parts["ids" if not prefix else "updated"] = ids
             parts[f"{prefix}x"] = table.numbers(columns)
             if "label" in table.columns:
@@ -184,22 +186,22 @@ def read_change(tables: dict[str, Table], state: State) -> Change:
                 labels |= {node: label for node, label in named if label is not None}
     if "labels" in tables:
         table = tables["labels"]
-        ids = like(state.graph.ids, table.ids())
+        ids = like(kind, table.ids())
         labels |= dict(zip(ids, table.texts("label"), strict=True))
     for name, field in (("edges", "edges"), ("remove_edges", "removed_edges")):
         if name in tables:
             ends = [tables[name].ids(side, unique=False) for side in ("source", "target")]
-            parts[field] = list(zip(*(like(state.graph.ids, end) for end in ends), strict=True))
+            parts[field] = list(zip(*(like(kind, end) for end in ends), strict=True))
     if "remove_nodes" in tables:
-        parts["removed"] = like(state.graph.ids, tables["remove_nodes"].ids())
-    names = like(state.classes, list(labels.values()))
+        parts["removed"] = like(kind, tables["remove_nodes"].ids())
+    names = like(type(state.classes[0]) if state.classes else None, list(labels.values()))
     labels = dict(zip(labels, names, strict=True))
     return make_change("learn", columns=columns, labels=labels, **parts)
 
 
-def like(known: Sequence[Id], names: Sequence[Any]) -> list[Id]:
+def like(kind: type[Id] | None, names: Sequence[Any]) -> list[Id]:
     """Reads names as whole numbers where those known are: files hold text alone."""
-    if not known or isinstance(known[0], str):
+    if kind is not int:
         return list(names)
     for row, name in enumerate(names, 1):
         if not _WHOLE.fullmatch(name) or int(name) not in INT64:

@@ -1,0 +1,78 @@
+"""The loops over a forward star: every node's edges as a chain, the newest first.
+
+Edge ``e`` has two ends, ``2e`` and ``2e + 1`` of ``ends``; ``head`` holds every node's newest end,
+``following`` the next one of the same node, −1 at the last. Ends from ``limit`` on came later than
+the graph that is asked about, and are passed over.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@njit(cache=True)
+def extend(head: Array, following: Array, degree: Array, ends: Array, first: int) -> None:
+    """Puts the ends from ``first`` on before the chains of their nodes, and counts them."""
+    for end in range(first, ends.size):
+        following[end] = head[ends[end]]
+        head[ends[end]] = end
+        degree[ends[end]] += 1
+
+
+@njit(cache=True)
+def has_edges(
+    head: Array, following: Array, ends: Array, limit: int, first: Array, second: Array
+) -> Array:
+    """Tells for each pair whether it is an edge, in the time of the smaller degree."""
+    found = np.zeros(first.size, dtype=np.bool_)
+    for pair in range(first.size):
+        a, b = first[pair], second[pair]
+        of_a, of_b = head[a], head[b]
+        while of_a >= 0 and of_b >= 0 and not found[pair]:
+            here = of_a < limit and ends[of_a ^ 1] == b
+            found[pair] = here or (of_b < limit and ends[of_b ^ 1] == a)
+            of_a, of_b = following[of_a], following[of_b]
+    return found
+
+
+@njit(cache=True)
+def reach(
+    head: Array, following: Array, ends: Array, limit: int, nodes: Array, depth: int
+) -> tuple[Array, Array, Array]:
+    """Lists nodes and all within ``depth`` steps, each once, the nearest first.
+
+    Returns them; for each of those that are nearer than ``depth``, and so come first, the number of
+    its neighbours; and these neighbours, one node's after the other's.
+    """
+    seen = np.zeros(head.size, dtype=np.bool_)
+    found, counts = np.empty(head.size, dtype=np.int64), np.empty(head.size, dtype=np.int64)
+    near = np.empty(1024, dtype=np.int64)
+    num_found = num_near = inner = 0
+    for node in nodes:
+        if not seen[node]:
+            seen[node] = True
+            found[num_found] = node
+            num_found += 1
+    for _ in range(depth):
+        begin, inner = inner, num_found
+        for at in range(begin, inner):
+            first, end = num_near, head[found[at]]
+            while end >= 0:
+                if end < limit:
+                    other = ends[end ^ 1]
+                    if num_near == near.size:
+                        near = np.concatenate((near, near))
+                    near[num_near] = other
+                    num_near += 1
+                    if not seen[other]:
+                        seen[other] = True
+                        found[num_found] = other
+                        num_found += 1
+                end = following[end]
+            counts[at] = num_near - first
+    return found[:num_found].copy(), counts[:inner].copy(), near[:num_near].copy()

@@ -1,0 +1,136 @@
+"""Large graphs: predicted and learned from what is around the nodes, to the same answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from batches import batches, quick, stored
+from evergraph.estimator import ContinualNodeClassifier, state, step
+from evergraph.methods import METHODS
+from evergraph.stream import Graph, Protocol, TaskStream
+
+ROW = torch.tensor([7])
+LOCAL = [name for name, method in METHODS.items() if method.local]
+
+
+@pytest.fixture
+def stream(make_graph: Callable[..., Graph]) -> TaskStream:
+    return TaskStream(make_graph(90, 6), Protocol(), seed=0)
+
+
+def learned(stream: TaskStream, method: str = "replay", **named: Any) -> ContinualNodeClassifier:
+    clf = quick(method, **named)
+    for batch in batches(stream):
+        clf.learn(**batch)
+    return clf
+
+
+@pytest.mark.parametrize("backbone", ["gat", "gcn", "sage"])
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_some_nodes_of_a_large_graph_are_predicted_as_on_the_whole(
+    stream: TaskStream, monkeypatch: pytest.MonkeyPatch, backbone: str, layers: int
+):
+    settings = {"backbone": backbone, "num_layers": layers}
+    clf = learned(stream, settings=settings, validation_fraction=0)
+    whole = clf.predict_proba()
+    monkeypatch.setattr(state, "SMALL", 5)
+    clf.learn([], edges=[(0, 5)]).remove(edges=[(0, 5)])  # nothing is known any more
+    for ids in ([3], [7, 0, 7, 89], [*range(40, 48)]):
+        assert np.allclose(clf.predict_proba(ids), whole[ids], atol=1e-6)
+    assert clf._now().known_logits is None
+    assert np.allclose(clf.predict_proba(list(range(90))), whole, atol=1e-6)  # so many: all
+    assert clf._now().known_logits is not None
+
+
+@pytest.mark.parametrize("backbone", ["gat", "gcn"])
+def test_edges_that_a_method_edited_are_part_of_a_neighbourhood(
+    stream: TaskStream, monkeypatch: pytest.MonkeyPatch, backbone: str
+):
+    settings = {"backbone": backbone, "tau": 0.5, "num_neighbors": 3}
+    clf = learned(stream, "dslr", settings=settings, validation_fraction=0)
+    edits, whole = clf._now().edits, clf.predict_proba()
+    assert edits.added.numel()
+    monkeypatch.setattr(state, "SMALL", 5)
+    clf.learn([], edges=[(0, 5)]).remove(edges=[(0, 5)])
+    for ids in ([3], edits.added[:, 0].tolist(), [*range(40, 48)]):
+        assert np.allclose(clf.predict_proba(ids), whole[ids], atol=1e-6)
+    assert clf._now().known_logits is None
+
+
+def test_a_method_of_another_reach_is_predicted_as_a_whole(
+    stream: TaskStream, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(state, "SMALL", 5)
+    clf = learned(stream, "analytic")
+    assert np.array_equal(clf.predict_proba([4, 2]), clf.predict_proba()[[4, 2]])
+
+
+@pytest.mark.parametrize("method", LOCAL)
+def test_what_is_around_the_nodes_is_enough_to_learn(
+    stream: TaskStream, monkeypatch: pytest.MonkeyPatch, method: str
+):
+    settings = {"dropout": 0.0, "attention": "plain"}  # dropout draws by rows
+    whole = learned(stream, method, settings=settings)
+    monkeypatch.setattr(step, "LARGE", 5)
+    seen = []
+    monkeypatch.setattr(step, "started", lambda view, *_: seen.append(view.num_nodes))
+    near = quick(method, settings=settings)
+    for batch in batches(stream):
+        near.learn(**batch, on_event=lambda event: None)
+    assert len(seen) == 3
+    assert seen[-1] <= 90
+    assert np.allclose(near.predict_proba(), whole.predict_proba(), atol=1e-4)
+    first, second = (clf._now().learner for clf in (near, whole))
+    assert (first.num_seen, first.next_task) == (second.num_seen, second.next_task) == (90, 3)
+    if first.method.buffer is not None:
+        assert first.method.buffer.nodes.tolist() == second.method.buffer.nodes.tolist()
+
+
+def test_few_of_many_held_out_nodes_judge_and_classes_weigh_what_they_have(
+    stream: TaskStream, monkeypatch: pytest.MonkeyPatch
+):
+    clf = learned(stream, validation_fraction=0.5)
+    present, cpu = clf._now(), torch.device("cpu")
+    everyone, by_class = present.accuracy(cpu)
+    held = present.held_out
+    assert held.pairs.length > 12
+    monkeypatch.setattr(state, "MOST_JUDGED", 12)
+    judges = present._judges()
+    assert torch.bincount(judges.labels).tolist() == [2] * 6
+    assert torch.isin(judges.nodes, held.nodes).all()
+    accuracy, few = present.accuracy(cpu)
+    counts = torch.bincount(held.labels).tolist()
+    assert accuracy == pytest.approx(np.average(few, weights=counts))
+    monkeypatch.setattr(state, "MOST_JUDGED", 10**6)
+    assert present.accuracy(cpu) == (everyone, by_class)
+
+
+def test_a_learner_is_copied_only_to_learn():
+    clf = quick(validation_fraction=0).learn(["a", "b"], torch.eye(2), labels=["u", "v"])
+    before = clf._now().learner
+    assert clf.learn(["c"], torch.ones(1, 2), [("a", "c")])._now().learner is before
+    kept = stored(clf)
+    assert clf.update(["c"], labels=["u"])._now().learner is not before
+    assert stored(clf) != kept
+
+
+def test_predictions_go_on_while_another_thread_learns(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(state, "SMALL", 5)
+    monkeypatch.setattr("evergraph.estimator.graph.FEW_EDGES", 0)
+    clf = quick("finetune", validation_fraction=0, settings={"epochs": 1})
+    ids = list(range(40))
+    clf.learn(ids, torch.rand(40, 3), [(at, at - 1) for at in ids[1:]], {0: "u", 1: "v"})
+    before, present = clf.predict_proba([7]), clf._now()
+    with ThreadPoolExecutor() as pool:
+        found = pool.submit(lambda: [present.logits(torch.device("cpu"), ROW) for _ in range(50)])
+        for at in range(40, 90):
+            clf.learn([at], torch.rand(1, 3), [(at, at - 1), (at, 7)])
+        for logits in found.result(timeout=60):
+            assert np.allclose(torch.softmax(logits.double(), 1).numpy(), before, atol=1e-6)
+    assert not np.allclose(clf.predict_proba([7]), before, atol=1e-6)
