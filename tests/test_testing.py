@@ -10,7 +10,7 @@ import torch
 
 from evergraph.errors import InputError
 from evergraph.methods import METHODS, Method, TrainConfig, make_method, method_class
-from evergraph.methods.bounds import Finetune, FinetuneConfig, Joint, JointConfig
+from evergraph.methods.bounds import Finetune, FinetuneConfig
 from evergraph.methods.replay import Replay, ReplayConfig
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol, SparseRows, TaskStream
@@ -275,7 +275,7 @@ def test_find_leaks_catches_an_old_label_two_tasks_later(make_graph):
 
 
 def test_find_leaks_spares_declared_old_labels(make_graph):
-    class Undeclared(Joint):
+    class Undeclared(Finetune):
         needs = frozenset()
 
         def loss(self, ctx):
@@ -286,8 +286,8 @@ def test_find_leaks_spares_declared_old_labels(make_graph):
         needs = frozenset({"old_labels"})
 
     door = Door(streams(make_graph))
-    assert leaks(lambda: Undeclared(JointConfig()), door) == ["old_labels"]
-    assert leaks(lambda: Declared(JointConfig()), door) == []
+    assert leaks(lambda: Undeclared(FinetuneConfig()), door) == ["old_labels"]
+    assert leaks(lambda: Declared(FinetuneConfig()), door) == []
 
 
 def test_find_leaks_spares_declared_validation_but_not_test_labels(make_graph):
