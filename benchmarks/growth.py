@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import resource
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -73,9 +74,11 @@ def wide(nodes: int = 18_000, features: int = 6_800, classes: int = 15) -> Growi
 GRAPHS: dict[str, Callable[[], Growing]] = {"packages": packages, "wide": wide}
 
 
-def measure(graph: Growing, method: str, settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Feeds a graph release by release and judges every release's new nodes, and all at the end."""
-    judges = np.random.default_rng(0).random(len(graph.y)) < 0.3
+def measure(
+    graph: Growing, method: str, settings: dict[str, Any], seed: int
+) -> Iterator[dict[str, Any]]:
+    """Feeds a graph release by release, saves it, and judges each release's new nodes and all."""
+    judges = np.random.default_rng(seed).random(len(graph.y)) < 0.3
     clf = ContinualNodeClassifier(method, settings=settings, validation_fraction=0, device="cpu")
     right, begin = np.zeros(0, dtype=bool), time.perf_counter()
     for release in range(int(graph.time.max()) + 1):
@@ -100,8 +103,15 @@ def measure(graph: Growing, method: str, settings: dict[str, Any]) -> Iterator[d
             "kept_mb": round(entry["memory_bytes"] / 1e6, 1),
             "chosen": {k: v for k, v in entry["report"].items() if not k.endswith("_losses")},
         }
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        clf.save(folder)
+        saved_s = time.perf_counter() - started
+        stored = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
     total = {
         "total_s": time.perf_counter() - begin,
+        "save_s": saved_s,
+        "stored_mb": stored / 1e6,
         "cpu_s": time.process_time(),
         "peak_gb": peak_gb(),
     }
@@ -122,10 +132,12 @@ def main() -> None:
     parser.add_argument("--method", default="analytic")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--set", action="append", default=[], help="key=value of the method")
+    parser.add_argument("--seed", type=int, default=0, help="of the nodes that judge")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     rows = []
-    for row in measure(GRAPHS[options.only](), options.method, parse_settings(options.set)):
+    settings = parse_settings(options.set)
+    for row in measure(GRAPHS[options.only](), options.method, settings, options.seed):
         print(json.dumps(row), flush=True)
         rows.append(row)
     later = [row["new"] for row in rows[1:-1]]
