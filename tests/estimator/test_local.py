@@ -63,6 +63,21 @@ def test_edges_that_a_method_edited_are_part_of_a_neighbourhood(
     assert clf._now().known_logits is None
 
 
+@pytest.mark.parametrize("hops", ["0", "0+1+2"])
+@pytest.mark.parametrize("combine", ["sum", "concatenate"])
+def test_closed_form_predicts_from_its_hops_unless_scores_are_propagated(
+    stream: TaskStream, monkeypatch: pytest.MonkeyPatch, hops: str, combine: str
+):
+    settings = {"hops": hops, "combine": combine, "teleport": 1, "mean_field": False}
+    clf = learned(stream, "analytic", settings=settings, validation_fraction=0)
+    whole = clf.predict_proba()
+    monkeypatch.setattr(state, "SMALL", 5)
+    clf.learn([], edges=[(0, 5)]).remove(edges=[(0, 5)])
+    for ids in ([3], [7, 0, 7, 89], [*range(40, 48)]):
+        assert np.allclose(clf.predict_proba(ids), whole[ids], atol=1e-6)
+    assert clf._now().known_logits is None
+
+
 def test_a_method_of_another_reach_is_predicted_as_a_whole(
     stream: TaskStream, monkeypatch: pytest.MonkeyPatch
 ):

@@ -173,6 +173,13 @@ class Analytic(Method[AnalyticConfig]):
             kept_rows = rows.rows(self.buffer.nodes).to(self.moments.dtype)
             self.buffer.rows["features"] = kept_rows
 
+    def reach(self, num_layers: int) -> int | None:
+        """Reaches as far as the hops, and one further for degrees, if scores stay where they are."""
+        kind, chosen = self.selection.kind, self.selection
+        if kind is None or chosen.mean_field or chosen.teleport < 1:
+            return None
+        return max(kind.powers) + 1
+
     def predict_logits(self, ctx: TaskContext) -> Tensor:
         """Infers every node's class in the graph; classes without a row are never chosen."""
         if not 0 <= min(self.moments.labels) <= max(self.moments.labels) < ctx.view.num_classes:
