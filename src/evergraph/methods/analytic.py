@@ -174,7 +174,7 @@ class Analytic(Method[AnalyticConfig]):
             self.buffer.rows["features"] = kept_rows
 
     def reach(self, num_layers: int) -> int | None:
-        """Reaches one step beyond the hops, for degrees, if scores are not propagated from there."""
+        """Reaches one step beyond the hops, for degrees, if scores are not propagated further."""
         kind, chosen = self.selection.kind, self.selection
         if kind is None or chosen.mean_field or chosen.teleport < 1:
             return None
