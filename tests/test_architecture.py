@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from itertools import pairwise, product
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "evergraph"
@@ -79,3 +83,51 @@ def test_every_room_is_in_the_picture():
 
 def test_estimator_imports_nothing_of_the_lab():
     assert ("lab", "estimator") not in arrows_in_code()
+
+
+#: Prints how many of our files a call passes, the way there not counted.
+WALK = """
+import os, sys, tempfile
+import evergraph
+home, passed = os.path.dirname(evergraph.__file__) + os.sep, set()
+
+def look(frame, event, _):
+    code = frame.f_code
+    if event == "call" and code.co_filename.startswith(home) and code.co_name[0] != "<":
+        passed.add(code.co_filename)
+{prepare}
+sys.setprofile(look)
+try:
+    {call}
+except SystemExit:
+    pass
+sys.setprofile(None)
+print(len(passed))
+"""
+RUN = """
+from evergraph.lab.cli import main
+words = ["run", "--set", "epochs=2", "--set", "link_epochs=2", "--output"]
+sys.argv = ["evergraph", *words, tempfile.mkdtemp() + "/run"]
+"""
+LEARN = """
+import numpy as np
+few = {"epochs": 2, "link_epochs": 2, "channels": 4, "num_candidates": 8, "num_neighbors": 2}
+clf = evergraph.ContinualNodeClassifier("dslr", buffer_size=12, device="cpu", settings=few)
+ids = [f"n{i}" for i in range(60)]
+x, labels = np.random.default_rng(0).normal(size=(60, 8)), ["abc"[i % 3] for i in range(60)]
+edges = [(ids[i], ids[(7 * i + 1) % 60]) for i in range(60)]
+clf.learn(ids[:30], x[:30], [], ["ab"[i % 2] for i in range(30)])
+"""
+
+
+@pytest.mark.parametrize(
+    ("prepare", "call", "most"),
+    [(RUN, "main()", 35), (LEARN, "clf.learn(ids[30:], x[30:], edges, labels[30:])", 25)],
+    ids=["run", "learn"],
+)
+def test_way_of_a_command_is_short(prepare: str, call: str, most: int):
+    script = WALK.replace("{prepare}", prepare).replace("{call}", call)
+    told = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert 10 < int(told.stdout.split()[-1]) <= most

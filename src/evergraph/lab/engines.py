@@ -19,7 +19,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,11 +28,8 @@ from typer import Option
 from evergraph.errors import InputError, unknown_name
 from evergraph.events import Epoch, Event, TaskDone
 from evergraph.lab.folder import Job
-from evergraph.lab.runs import execute
-from evergraph.lab.trackers import check_tracker, tracked
+from evergraph.lab.runs import Place, run_job
 from evergraph.nn.device import pick_device
-from evergraph.stream import Graph
-from evergraph.stream.datasets import load_graph
 
 #: Least seconds between two progress messages of a worker.
 MESSAGE_INTERVAL = 0.2
@@ -55,30 +51,6 @@ class Message:
 
 OnMessage = Callable[[Message], None]
 OnDone = Callable[[Job, dict[str, Any] | None, str | None], None]
-
-
-Device = Annotated[str, Option(help="auto, cpu or cuda.")]
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a run takes place; its fields are options of the command.
-
-    What is wrong is refused when it is made.
-    """
-
-    device: Device = "auto"
-    data_root: Annotated[
-        Path | None,
-        Option(help="Folder with datasets.", envvar="EVERGRAPH_DATA", show_envvar=True),
-    ] = None
-    track: Annotated[str | None, Option(help="Follow runs in tensorboard or mlflow as well.")] = (
-        None
-    )
-
-    def __post_init__(self) -> None:
-        check_tracker(self.track)
-        pick_device(self.device)
 
 
 @dataclass(frozen=True)
@@ -139,34 +111,6 @@ def import_ray() -> Any:
             "pip install 'evergraph[ray]'."
         ) from None
     return ray
-
-
-def run_job(
-    job: Job,
-    place: Place,
-    on_event: Callable[[Event], None] | None = None,
-    *,
-    keep_graph: bool = False,
-) -> dict[str, Any]:
-    """Runs one job in this process, or continues it after its last finished task.
-
-    The jobs of a worker mostly share their graph: with ``keep_graph`` the last one is kept.
-    """
-    options = tuple(job.config.dataset_options.items())
-    return execute(
-        job.config,
-        job.path,
-        device=place.device,
-        data_root=place.data_root,
-        on_event=tracked(place.track, job.config, job.path, on_event),
-        graph=_load(job.config.dataset, options, place.data_root) if keep_graph else None,
-        trial=job.trial,
-    )
-
-
-@lru_cache(maxsize=1)
-def _load(dataset: str, options: tuple[tuple[str, Any], ...], data_root: Path | None) -> Graph:
-    return load_graph(dataset, data_root, dict(options) or None)
 
 
 def run_locally(

@@ -10,12 +10,14 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from typer import Option
 
 from evergraph import __version__
 from evergraph.config import SCHEMA_VERSION, RunConfig
@@ -29,7 +31,7 @@ from evergraph.lab.folder import (
     load_checkpoint,
     save_checkpoint,
 )
-from evergraph.lab.summary import most_without_graph
+from evergraph.lab.trackers import check_tracker, tracked
 from evergraph.methods import Method
 from evergraph.metrics import scores, stream_scores
 from evergraph.nn.device import pick_device
@@ -40,6 +42,59 @@ from evergraph.train import Learner, train
 OnEvent = Callable[[Event], None]
 #: Least seconds between two checkpoints of a trial: writing one takes longer than a short task.
 TRIAL_CHECKPOINT = 5.0
+Device = Annotated[str, Option(help="auto, cpu or cuda.")]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run takes place; its fields are options of the command.
+
+    What is wrong is refused when it is made.
+    """
+
+    device: Device = "auto"
+    data_root: Annotated[
+        Path | None,
+        Option(help="Folder with datasets.", envvar="EVERGRAPH_DATA", show_envvar=True),
+    ] = None
+    track: Annotated[str | None, Option(help="Follow runs in tensorboard or mlflow as well.")] = (
+        None
+    )
+
+    def __post_init__(self) -> None:
+        if self.track is not None:
+            check_tracker(self.track)
+        pick_device(self.device)
+
+
+def run_job(
+    job: Job,
+    place: Place,
+    on_event: OnEvent | None = None,
+    *,
+    keep_graph: bool = False,
+) -> dict[str, Any]:
+    """Runs one job in this process, or continues it after its last finished task.
+
+    The jobs of a worker mostly share their graph: with ``keep_graph`` the last one is kept.
+    """
+    options = tuple(job.config.dataset_options.items())
+    if place.track is not None:
+        on_event = tracked(place.track, job.config, job.path, on_event)
+    return execute(
+        job.config,
+        job.path,
+        device=place.device,
+        data_root=place.data_root,
+        on_event=on_event,
+        graph=_load(job.config.dataset, options, place.data_root) if keep_graph else None,
+        trial=job.trial,
+    )
+
+
+@lru_cache(maxsize=1)
+def _load(dataset: str, options: tuple[tuple[str, Any], ...], data_root: Path | None) -> Graph:
+    return load_graph(dataset, data_root, dict(options) or None)
 
 
 def execute(
@@ -121,6 +176,8 @@ def summarise(
     learned_at = [task.index for task in stream.tasks for _ in task.classes]
     stages = sorted({stage for record in done for stage in record["seconds"]})
     seconds = {stage: sum(r["seconds"].get(stage, 0.0) for r in done) for stage in stages}
+    counted = [record.get("memory_bytes_without_graph") for record in done]  # 0.1.0 did not
+    alone = [count for count in counted if count is not None]
     return {
         "schema_version": SCHEMA_VERSION,
         "dataset": config.dataset_name,
@@ -139,7 +196,7 @@ def summarise(
         "by_class": {"accuracy_matrix": classes, **scores(classes, learned_at).__dict__},
         "seconds": {**seconds, "total": sum(seconds.values())},
         "memory_bytes": max(record["memory_bytes"] for record in done),
-        "memory_bytes_without_graph": most_without_graph(done),
+        "memory_bytes_without_graph": max(alone) if len(alone) == len(done) else None,
         **along_the_stream(stream, done),
         "reports": [record["report"] for record in done],
         "diagnostics": diagnostics,

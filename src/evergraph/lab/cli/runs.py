@@ -26,8 +26,8 @@ from evergraph.errors import InputError
 from evergraph.files import read_regular, write_atomic
 from evergraph.lab.cli import options
 from evergraph.lab.cli.progress import RunProgress, make_console, show, warn_unused
-from evergraph.lab.engines import Place, run_job
 from evergraph.lab.folder import Job, dataset_slug, read_config, slug
+from evergraph.lab.runs import Place, run_job
 from evergraph.lab.tables import Sheet, accuracy_matrix, as_markdown, run_scores
 
 

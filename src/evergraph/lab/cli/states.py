@@ -20,7 +20,7 @@ from evergraph.estimator.tables import Table, read_table
 from evergraph.estimator.transaction import learn_into, load_state, resume
 from evergraph.lab.cli import options
 from evergraph.lab.cli.progress import RunProgress, make_console, show, warn_unused
-from evergraph.lab.engines import Device
+from evergraph.lab.runs import Device
 from evergraph.lab.tables import Sheet
 from evergraph.nn.device import pick_device
 
