@@ -211,13 +211,13 @@ def test_ray_reports_lost_workers_and_failures(work: Path, monkeypatch: pytest.M
     assert [name.split(" · ")[1] for name in failed] == ["b"]
     assert told == {"a": None, "b": "its worker was lost 4 times, perhaps for memory"}
 
-    monkeypatch.setattr("evergraph.lab.engines.execute", raising(ZeroDivisionError("no")))
+    monkeypatch.setattr("evergraph.lab.runs.execute", raising(ZeroDivisionError("no")))
     assert grid(monkeypatch, FakeRay(), "c")[1] == {"c": "ZeroDivisionError: no"}
 
 
 def test_ray_passes_wrong_input_on(work: Path, monkeypatch: pytest.MonkeyPatch):
     ray = FakeRay()
-    monkeypatch.setattr("evergraph.lab.engines.execute", raising(InputError("Expected …")))
+    monkeypatch.setattr("evergraph.lab.runs.execute", raising(InputError("Expected …")))
     with pytest.raises(InputError, match="Expected …"):
         grid(monkeypatch, ray, "a")
     assert not ray.open
