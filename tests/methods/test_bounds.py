@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import pytest
 import torch
 from torch.nn import functional
@@ -12,9 +15,11 @@ from evergraph.closed_form.propagation import propagate
 from evergraph.config import Variant, resolve
 from evergraph.events import Epoch, TaskDone
 from evergraph.methods import TaskContext, TrainConfig, make_method
+from evergraph.methods.analytic_config import AnalyticConfig
 from evergraph.methods.bounds import personalised_pagerank
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol, TaskStream
+from evergraph.stream.datasets.synthetic import SyntheticConfig, generate
 from evergraph.train import Learner, train
 
 MODEL = ModelConfig(channels=4, heads=2)
@@ -176,6 +181,20 @@ def test_joint_analytic_is_ridge_on_all_rows_of_the_present_graph(make_graph):
             torch.testing.assert_close(shown.double(), expected, atol=1e-4, rtol=1e-3)
             judged += event.task > 0
     assert judged  # mean-field inference is no ridge regression
+
+
+def test_joint_analytic_predicts_by_its_own_columns_in_a_time_stream(monkeypatch):
+    small = partial(AnalyticConfig, memory=2_000)  # projects on directions, anew at every task
+    monkeypatch.setattr("evergraph.methods.bounds.AnalyticConfig", small)
+    graph = generate(SyntheticConfig(nodes=120, classes=5, steps=4, feature_dim=40))
+    stream = TaskStream(graph, Protocol(stream="time"))
+    learner = Learner(make_method("joint", {"learner": "analytic"}))
+    for event in train(learner, stream, MODEL, TRAINING, seed=0):
+        if isinstance(event, TaskDone):
+            assert learner.method.analytic.selection.basis is not None
+            fresh = replace(learner.context)  # nothing is prepared
+            shown = learner.method.predict_logits(learner.context)
+            assert torch.equal(shown, learner.method.predict_logits(fresh))
 
 
 @pytest.mark.parametrize("backbone", ["gat", "gcn"])

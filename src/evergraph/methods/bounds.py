@@ -108,7 +108,9 @@ class Joint(Method[JointConfig]):
             grants={},
         )
         self.analytic = Analytic(AnalyticConfig())
-        yield from self.analytic.fit_task(replace(ctx, view=everything))
+        whole = replace(ctx, view=everything)
+        yield from self.analytic.fit_task(whole)
+        ctx.prepared = whole.prepared  # what the last task's closed form prepared has other columns
 
     def loss(self, ctx: TaskContext) -> Tensor:
         """Cross-entropy on the current and all earlier training nodes."""
