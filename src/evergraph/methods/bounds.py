@@ -15,7 +15,8 @@ from evergraph.memory.buffer import neighbourhood_bytes
 from evergraph.methods.analytic import Analytic
 from evergraph.methods.analytic_config import AnalyticConfig
 from evergraph.methods.base import Descent, Method, MethodConfig, SearchSpace
-from evergraph.methods.context import TaskContext
+from evergraph.methods.context import TaskContext, TrainConfig
+from evergraph.nn import ModelConfig
 from evergraph.nn.encoders import propagate
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.tasks import LabelledNodes
@@ -51,6 +52,14 @@ class JointConfig(MethodConfig):
     learner: Literal["network", "appnp", "analytic"] = "network"
     teleport: float = Field(default=0.1, gt=0, le=1)
     propagation_steps: int = Field(default=10, ge=1)
+
+    def unused(self) -> frozenset[str]:
+        """Names what other learners take: those of a network, and of propagated logits."""
+        of_appnp = {"teleport", "propagation_steps"}
+        if self.learner == "analytic":
+            network = {*TrainConfig.model_fields, *ModelConfig.model_fields}
+            return frozenset(of_appnp | {"warm_start"} | network)
+        return frozenset(of_appnp if self.learner == "network" else ())
 
     @classmethod
     def hashed_as(cls, settings: Mapping[str, Any]) -> dict[str, Any]:

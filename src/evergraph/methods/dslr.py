@@ -44,6 +44,12 @@ class DSLRConfig(StructureConfig, ReplayConfig):
     }
     selector: str = "cd"
 
+    def unused(self) -> frozenset[str]:
+        """Names what structure learning would take, as far as there is none."""
+        of_structure = frozenset(StructureConfig.model_fields) - {"structure"}
+        unused = {"none": of_structure, "homophily": of_structure - {"num_neighbors"}}
+        return super().unused() | unused.get(self.structure, frozenset())
+
 
 class DSLR(ReplayBase[DSLRConfig]):
     """Coverage-based replay whose nodes get informative neighbours."""

@@ -29,6 +29,10 @@ class HomophilyProbeConfig(ReplayConfig):
     probed_class: int = Field(default=0, ge=0)
     position: float = Field(default=0.0, ge=0, le=1)
 
+    def unused(self) -> frozenset[str]:
+        """Names the settings of other selectors."""
+        return frozenset({"selector", "r"})
+
 
 class HomophilyProbe(ReplayBase[HomophilyProbeConfig]):
     """Replay of nodes with a chosen homophily."""
