@@ -7,10 +7,10 @@ go through it.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, Field
@@ -127,7 +127,7 @@ class Variant(Config):
     def parse_dataset(cls, text: str) -> Variant:
         """Reads ``synthetic:nodes=5000``; what has no options is a name or a path as it stands."""
         name, _, tail = text.partition(":")
-        if "=" not in tail or Path(text).exists():
+        if "=" not in tail or os.path.exists(text):  # False for a name that no file can have
             return cls(name=text, label=text)
         return cls(name=name, options=parse_settings(tail.split(",")), label=text)
 
