@@ -1,4 +1,4 @@
-"""The two ends of the scale: fine-tuning forgets freely, joint training reads all labels."""
+"""What methods are held against: fine-tuning, a frozen network, and training on all labels."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ from evergraph.nn.encoders import propagate
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.tasks import LabelledNodes
 
+#: The logit of a class that is not known.
+UNKNOWN = -1e9
+
 
 class FinetuneConfig(MethodConfig):
     """Fine-tuning has nothing to set."""
@@ -34,6 +37,42 @@ class Finetune(Method[FinetuneConfig]):
     paper = "McCloskey and Cohen, Catastrophic Interference in Connectionist Networks"
     year = 1989
     local = True
+
+
+class Frozen(Method[MethodConfig]):
+    """Trains on the first task and never again; classes that come later are never predicted.
+
+    What it says of later nodes is what a deployed network would say, whose graph goes on growing.
+    """
+
+    Config = MethodConfig
+    summary = "trains on the first task alone and stays as it is"
+    paper = "a baseline without a paper: what doing nothing costs"
+    year = 2026
+
+    def __init__(self, config: MethodConfig) -> None:
+        super().__init__(config)
+        self.num_known = 0  # classes of the first task
+
+    def fit_task(self, ctx: TaskContext) -> Iterator[Epoch | Descent]:
+        """Trains once."""
+        if not self.num_known:
+            yield Descent()
+            self.num_known = ctx.view.num_classes
+
+    def predict_logits(self, ctx: TaskContext) -> Tensor:
+        """Returns the network's logits; the head grows with the classes, untrained and unheard."""
+        logits = super().predict_logits(ctx).clone()
+        logits[:, self.num_known :] = UNKNOWN
+        return logits
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns how many classes are known."""
+        return {"num_known": self.num_known}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores what :meth:`state_dict` returned."""
+        self.num_known = int(state["num_known"])
 
 
 class JointConfig(MethodConfig):

@@ -22,16 +22,13 @@ from evergraph.methods.replay import REPLAY_SEARCH, ReplayBase, ReplayConfig
 from evergraph.nn.model import NodeClassifier
 from evergraph.stream.adjacency import Pattern
 from evergraph.stream.tasks import LabelledNodes
-from evergraph.structure import (
-    Refinement,
+from evergraph.structure.link_predictor import (
     StructureConfig,
     link_loss,
-    nearest_nodes,
     pair_pattern,
-    refine,
     sample_non_edges,
-    unique_pairs,
 )
+from evergraph.structure.refinement import Refinement, nearest_nodes, refine, unique_pairs
 
 
 class DSLRConfig(StructureConfig, ReplayConfig):

@@ -14,7 +14,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from evergraph.memory import Random, SelectionPool
+from evergraph.memory import SelectionPool
+from evergraph.memory.selectors import Random
 from evergraph.methods.replay import ReplayBase, ReplayConfig
 
 
