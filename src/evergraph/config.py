@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
@@ -129,7 +130,7 @@ class Variant(Config):
         name, _, tail = text.partition(":")
         if "=" not in tail or os.path.exists(text):  # False for a name that no file can have
             return cls(name=text, label=text)
-        return cls(name=name, options=parse_settings(tail.split(",")), label=text)
+        return cls(name=name, options=parse_settings(split_options(tail)), label=text)
 
     @classmethod
     def parse(cls, text: str) -> Variant:
@@ -140,8 +141,13 @@ class Variant(Config):
             raise InputError(
                 f"Expected NAME:key=value,... (got '{text}'); write for example replay:selector=mf."
             )
-        options = parse_settings(tail.split(",")) if tail else {}
+        options = parse_settings(split_options(tail)) if tail else {}
         return cls(name=name, options=options, label=label or body)
+
+
+def split_options(text: str) -> list[str]:
+    """Parts ``key=value,...`` at its commas but those of lists, as in ``additions=[9,11]``."""
+    return re.split(r",(?![^\[]*\])", text)
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:

@@ -140,11 +140,8 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
     def unused(self) -> frozenset[str]:
         """Names the network's settings where there is none, and the buffer's likewise."""
         network = {*TrainConfig.model_fields, *ModelConfig.model_fields}
-        buffer = set(BufferConfig.model_fields)
-        return frozenset(
-            (network if self.rows == "smoothed" else set())
-            | (buffer if self.statistics != "refresh" else set())
-        )
+        buffer = super().unused() if self.statistics == "refresh" else BufferConfig.model_fields
+        return frozenset((network if self.rows == "smoothed" else set()) | set(buffer))
 
     @classmethod
     def hashed_as(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
