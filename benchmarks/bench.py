@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -27,15 +28,14 @@ from helpers import THREADS, compare_steps, fit_exponent, make_stream
 
 from evergraph.config import Variant, resolve
 from evergraph.lab.runs import execute
-from evergraph.structure import (
+from evergraph.structure.link_predictor import (
     StructureConfig,
     link_loss,
     link_scores,
-    nearest_nodes,
     pair_pattern,
-    refine,
     sample_non_edges,
 )
+from evergraph.structure.refinement import nearest_nodes, refine
 
 HERE = Path(__file__).parent
 
@@ -137,6 +137,77 @@ def bench_selection(quick: bool) -> dict[str, Any]:
     return {"growth": json.loads(growth.stdout), "dense": json.loads(dense.stdout)}
 
 
+#: Answers every line with the seconds of a run on Cora.
+RUNS = """
+import sys, time, evergraph
+for _ in sys.stdin:
+    begin = time.perf_counter()
+    evergraph.run("cora", sys.argv[1])
+    print(time.perf_counter() - begin, flush=True)
+"""
+#: How threads wait: as Evergraph has it, and spinning as long as libgomp does by default.
+WAITING = {"sleeping": {}, "spinning": {"GOMP_SPINCOUNT": "300000"}}
+
+
+def bench_busy(quick: bool) -> dict[str, Any]:
+    """How much longer a run takes beside one other busy process, all cores being used.
+
+    The runs of one turn follow each other, so that what else the machine does meets all alike.
+    """
+    methods = (
+        {"dslr": "dslr:epochs=30,link_epochs=10"}
+        if quick
+        else {
+            "dslr": "dslr:epochs=60,link_epochs=20",
+            "analytic": "analytic",
+        }
+    )
+    return {name: _beside_another(method, 2 if quick else 5) for name, method in methods.items()}
+
+
+def _beside_another(method: str, turns: int) -> dict[str, Any]:
+    """Median seconds alone and beside a busy process, and their ratio, for each way to wait."""
+    workers = {
+        name: subprocess.Popen(
+            [sys.executable, "-c", RUNS, method],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | extra,
+        )
+        for name, extra in WAITING.items()
+    }
+
+    def ask(name: str) -> float:
+        worker = workers[name]
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.stdin.write("\n")
+        worker.stdin.flush()
+        return float(worker.stdout.readline())
+
+    seconds = {name: {"alone": [], "beside": []} for name in workers}
+    for name in workers:
+        ask(name)
+    for _ in range(turns):
+        for name, found in seconds.items():
+            found["alone"].append(ask(name))
+            other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            found["beside"].append(ask(name))
+            other.kill()
+            other.wait()
+    for worker in workers.values():
+        worker.communicate()
+    medians = {
+        name: {key: statistics.median(values) for key, values in found.items()}
+        for name, found in seconds.items()
+    }
+    return {
+        name: {**found, "ratio": found["beside"] / found["alone"]}
+        for name, found in medians.items()
+    }
+
+
 def in_turns(calls: dict[str, Callable[[], object]], times: int) -> dict[str, Any]:
     """Median milliseconds of each call and how much faster the first is than the last."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
@@ -160,6 +231,7 @@ BENCHES = {
     "selection": bench_selection,
     "inference": bench_inference,
     "whole": bench_whole,
+    "busy": bench_busy,
 }
 
 

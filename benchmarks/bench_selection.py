@@ -21,7 +21,7 @@ import torch
 from helpers import fit_exponent
 from torch import Tensor
 
-from evergraph.memory import coverage_diversity
+from evergraph.memory.coverage import coverage_diversity
 
 CLUSTERS, INNER = 50, 8
 Figures = dict[str, float]

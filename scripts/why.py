@@ -42,7 +42,8 @@ from evergraph.metrics import scores
 from evergraph.stream import Adjacency, Graph, TaskStream, protocol_for
 from evergraph.stream.datasets import load_graph
 from evergraph.stream.tasks import LabelledNodes
-from evergraph.structure import StructureConfig, refinement
+from evergraph.structure import refinement
+from evergraph.structure.link_predictor import StructureConfig
 from evergraph.train import Learner, train
 
 #: How far a neighbourhood reaches for ``local`` and ``far``.

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from evergraph.files import physical_memory, read_json, read_regular, sync_folder, write_atomic
+from evergraph.files import (
+    physical_memory,
+    read_json,
+    read_regular,
+    replacing,
+    sync_folder,
+    write_atomic,
+)
 
 
 @pytest.fixture(params=["all flags", "no flags"])
@@ -48,3 +55,17 @@ def test_write_atomic_leaves_nothing_beside(tmp_path: Path, monkeypatch: pytest.
 
 def test_physical_memory_is_that_of_a_machine():
     assert 2**28 < physical_memory() < 2**50
+
+
+def test_replacing_leaves_the_folder_and_nothing_beside_when_it_fails(tmp_path: Path):
+    old = tmp_path / "run"
+    old.mkdir()
+
+    def fail() -> None:
+        with replacing(old) as beside:
+            beside.mkdir()
+            raise RuntimeError("no space")
+
+    with pytest.raises(RuntimeError, match="no space"):
+        fail()
+    assert list(tmp_path.iterdir()) == [old]

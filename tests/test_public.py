@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -49,6 +50,17 @@ def test_import_loads_no_torch():
     code = "import evergraph, sys; print('torch' in sys.modules, 'numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False False\n"
+
+
+@pytest.mark.parametrize(("given", "found"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_import_lets_waiting_threads_sleep_unless_told_otherwise(given: str | None, found: str):
+    code = "import os, evergraph; print(os.environ['OMP_WAIT_POLICY'])"
+    environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
+    environment |= {} if given is None else {"OMP_WAIT_POLICY": given}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
+    assert done.stdout == f"{found}\n"
 
 
 def test_run_returns_what_the_command_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -393,7 +393,7 @@ def test_find_leaks_refuses_a_state_that_it_cannot_compare(make_graph):
         def state_dict(self):
             return {"thing": object()}
 
-    with pytest.raises(InputError, match=r"Expected 'state_dict\(\)' of tensors.*got object"):
+    with pytest.raises(InputError, match=r"Expected 'state_dict\(\)' of tensors.*of type object"):
         leaks(lambda: Opaque(FinetuneConfig()), streams(make_graph))
 
 

@@ -5,6 +5,7 @@ Everything here is imported when it is first used, so that ``import evergraph`` 
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from evergraph.testing import find_leaks
 
 __version__ = "0.1.0"
+
+# Threads that wait for each other sleep instead of spinning, for beside another busy process those
+# that spin keep the one that works from its core. Read when PyTorch is loaded (decision 0033).
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 #: The modules that public names come from; a module stands for itself.
 _MODULES = {

@@ -7,10 +7,11 @@ go through it.
 from __future__ import annotations
 
 import hashlib
+import os
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, Field
@@ -127,9 +128,9 @@ class Variant(Config):
     def parse_dataset(cls, text: str) -> Variant:
         """Reads ``synthetic:nodes=5000``; what has no options is a name or a path as it stands."""
         name, _, tail = text.partition(":")
-        if "=" not in tail or Path(text).exists():
+        if "=" not in tail or os.path.exists(text):  # False for a name that no file can have
             return cls(name=text, label=text)
-        return cls(name=name, options=parse_settings(tail.split(",")), label=text)
+        return cls(name=name, options=parse_settings(split_options(tail)), label=text)
 
     @classmethod
     def parse(cls, text: str) -> Variant:
@@ -140,8 +141,13 @@ class Variant(Config):
             raise InputError(
                 f"Expected NAME:key=value,... (got '{text}'); write for example replay:selector=mf."
             )
-        options = parse_settings(tail.split(",")) if tail else {}
+        options = parse_settings(split_options(tail)) if tail else {}
         return cls(name=name, options=options, label=label or body)
+
+
+def split_options(text: str) -> list[str]:
+    """Parts ``key=value,...`` at its commas but those of lists, as in ``additions=[9,11]``."""
+    return re.split(r",(?![^\[]*\])", text)
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ class Epoch:
     """One pass of a stage is done. Reading ``loss`` may wait for the device."""
 
     task: int
-    stage: str  # "structure" or "classify"
+    stage: str  # "structure", "search" or "classify"
     epoch: int  # from 0
     num_epochs: int
     loss: Tensor

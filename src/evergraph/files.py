@@ -131,10 +131,13 @@ def replacing(folder: Path) -> Iterator[Path]:
     beside = folder.with_name(f".{folder.name}.{os.getpid()}.new")
     make_folder(folder.parent)
     shutil.rmtree(beside, ignore_errors=True)
-    yield beside
-    if folder.exists():
-        shutil.rmtree(folder)
-    beside.rename(folder)
+    try:
+        yield beside
+        if folder.exists():
+            shutil.rmtree(folder)
+        beside.rename(folder)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 @cache

@@ -7,8 +7,7 @@ For a method of your own::
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Any
 
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from evergraph.errors import InputError
 from evergraph.events import Event, TaskDone
+from evergraph.files import checksum
 from evergraph.methods import Method, TrainConfig
 from evergraph.nn import ModelConfig
 from evergraph.rng import make_generator
@@ -122,7 +122,13 @@ def _watch(
             "method": method.state_dict(),
             "memory": method.memory_bytes(),
         }
-        digests.append(_digest(outcome))
+        try:
+            digests.append(checksum(outcome))
+        except TypeError as error:
+            raise InputError(
+                "Expected 'state_dict()' of tensors, plain values, lists and dictionaries "
+                f"(got another: {error}); convert it."
+            ) from None
         if event.task == last:
             break
         if poison is Poison.OLD_LABELS:  # until now they were the method's to read
@@ -177,25 +183,3 @@ def _spoil_labels(stream: TaskStream, nodes: Tensor, generator: torch.Generator)
     others = (seen - 1).clamp(min=1)  # a first task of one class has no other to give
     shift = 1 + (torch.rand(nodes.shape, generator=generator, dtype=torch.float64) * others).long()
     stream.labels[nodes] = (stream.labels[nodes] + shift) % seen
-
-
-def _digest(value: Any) -> str:
-    """Hashes nested tensors and plain values; tensors by their bits."""
-    digest = hashlib.sha256(type(value).__name__.encode())
-    if isinstance(value, Tensor):
-        bits = value.detach().cpu().reshape(-1).contiguous().view(torch.uint8)
-        digest.update(f"{value.dtype} {tuple(value.shape)}".encode() + bits.numpy().tobytes())
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            digest.update(f"{key} {_digest(item)};".encode())
-    elif isinstance(value, list | tuple):
-        for item in value:
-            digest.update(_digest(item).encode())
-    elif value is None or isinstance(value, bool | int | float | str):
-        digest.update(repr(value).encode())
-    else:
-        raise InputError(
-            "Expected 'state_dict()' of tensors, plain values, lists and dictionaries "
-            f"(got {type(value).__name__}); convert it."
-        )
-    return digest.hexdigest()

@@ -238,6 +238,7 @@ def test_variant_hash_ignores_the_seed_alone():
         ("dslr:max_classes=null", "dslr", {"max_classes": None}, "dslr:max_classes=null"),
         ("joint:warm_start=true", "joint", {"warm_start": True}, "joint:warm_start=true"),
         ("a/b.npz", "a/b.npz", {}, "a/b.npz"),
+        ("rclg:additions=[1,2],r=1@x", "rclg", {"additions": [1, 2], "r": 1}, "x"),
     ],
 )
 def test_variant_parse(text: str, name: str, options: dict[str, Any], label: str):

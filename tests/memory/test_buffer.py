@@ -11,15 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evergraph.errors import InputError
-from evergraph.memory import (
-    SELECTORS,
-    CoverageDiversity,
-    Random,
-    ReplayBuffer,
-    SelectionPool,
-    class_budgets,
-)
-from evergraph.memory.buffer import neighbourhood_bytes
+from evergraph.memory import SELECTORS, ReplayBuffer, SelectionPool
+from evergraph.memory.buffer import class_budgets, neighbourhood_bytes
+from evergraph.memory.coverage import CoverageDiversity
+from evergraph.memory.selectors import Random
 from evergraph.stream import Adjacency, SparseRows
 
 # Budgets

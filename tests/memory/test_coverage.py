@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evergraph.kernels.ops import distance_blocks, mean_pairwise_distance
-from evergraph.memory import SELECTORS, CoverageDiversity, SelectionPool, coverage_diversity
+from evergraph.memory import SELECTORS, SelectionPool
+from evergraph.memory.coverage import CoverageDiversity, coverage_diversity
 from evergraph.stream import Adjacency
 
 H = torch.tensor([[0.0], [1.0], [2.0], [10.0]])  # mean distance 31/6 = 5.17, radius 1.55

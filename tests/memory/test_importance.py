@@ -8,8 +8,8 @@ import math
 import pytest
 import torch
 
-from evergraph.memory import Importance, SelectionPool
-from evergraph.memory.selectors import importance
+from evergraph.memory import SelectionPool
+from evergraph.memory.selectors import Importance, importance
 from evergraph.stream import Adjacency, LabelledNodes
 
 

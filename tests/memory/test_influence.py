@@ -7,8 +7,9 @@ import torch
 from torch.nn import functional
 
 from evergraph.errors import InputError
-from evergraph.memory import InfluenceMaximization, SelectionPool, influence
+from evergraph.memory import SelectionPool, influence
 from evergraph.memory.influence import full_hessian, hessian_product, influence_norms
+from evergraph.memory.selectors import InfluenceMaximization
 from evergraph.stream import Adjacency
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from evergraph.memory import KMeansCenters, SelectionPool
-from evergraph.memory.selectors import cluster_centers, take_turns
+from evergraph.memory import SelectionPool
+from evergraph.memory.selectors import KMeansCenters, cluster_centers, take_turns
 from evergraph.stream import Adjacency
 
 

@@ -9,14 +9,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evergraph.memory import (
-    SELECTORS,
+from evergraph.memory import SELECTORS, SelectionPool
+from evergraph.memory.selectors import (
     CoverageMaximization,
     Importance,
     KMeansCenters,
     MeanFeature,
     Random,
-    SelectionPool,
 )
 from evergraph.stream import Adjacency, LabelledNodes
 from evergraph.stream.graph import Features, from_scipy_parts

@@ -568,3 +568,4 @@ def test_analytic_names_the_settings_that_have_no_effect():
     encoded = AnalyticConfig(rows="encoder", statistics="refresh")
     assert encoded.unused() == frozenset()
     assert AnalyticConfig(rows="encoder").unused() == {"buffer_size", "selector", "r"}
+    assert encoded.model_copy(update={"selector": "mf"}).unused() == {"r"}

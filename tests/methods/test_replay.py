@@ -225,3 +225,24 @@ def test_replay_refuses_bad_settings_in_one_sentence(settings, sentence):
 def test_replay_refuses_a_buffer_smaller_than_the_classes(make_graph):
     with pytest.raises(InputError, match="Expected 'buffer_size' of at least the number of"):
         picks_after_tasks(stream_of(make_graph), buffer_size=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "unused"),
+    [
+        ("replay", {}, {"r"}),
+        ("er-gnn", {"selector": "cm"}, set()),
+        ("dslr", {}, set()),
+        ("dslr", {"structure": "homophily"}, {"tau", "lam", "link_epochs", "num_candidates"}),
+        ("dslr", {"structure": "none", "selector": "mf"}, {"tau", "num_neighbors", "r"}),
+        ("joint", {}, {"teleport", "propagation_steps"}),
+        ("joint", {"learner": "appnp"}, set()),
+        ("joint", {"learner": "analytic"}, {"teleport", "warm_start", "epochs", "dropout"}),
+        ("homophily-probe", {"selector": "cd"}, {"selector", "r"}),
+    ],
+)
+def test_method_names_the_settings_that_have_no_effect(name, settings, unused):
+    found = make_method(name, settings).config.unused()
+    assert found >= unused
+    assert bool(found) == bool(unused)
+    assert "num_neighbors" not in found or settings["structure"] == "none"

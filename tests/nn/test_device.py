@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from evergraph.errors import InputError
 from evergraph.nn import ModelConfig
-from evergraph.nn.device import make_plan, total_memory, training_bytes
+from evergraph.nn.device import make_plan, pick_device, total_memory, training_bytes
 
 
 def test_plan_takes_the_whole_graph_where_it_fits():
@@ -52,3 +53,13 @@ def test_training_bytes_count_grown_channels_and_the_plain_path():
 
 def test_total_memory_of_this_machine():
     assert total_memory(torch.device("cpu")) > 10**8
+
+
+def test_pick_device_refuses_a_number_that_is_not_there(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert pick_device("cuda:1") == torch.device("cuda:1")
+    with pytest.raises(
+        InputError, match=r"got 'cuda:2', but PyTorch finds 2\); use --device cpu or"
+    ):
+        pick_device("cuda:2")

@@ -165,6 +165,19 @@ def test_build_refuses_labels_that_are_nan():
     assert text.startswith("Expected 'y' with a class for every node (got 1 of 3 missing)")
 
 
+@pytest.mark.parametrize(
+    ("key", "given"),
+    [
+        ("y", {"y": torch.tensor([0.0, 0.7, 1.0])}),
+        ("edge_index", {"edges": torch.tensor([[0.0, 1.0], [1.0, 1.5]])}),
+        ("time", {"time": torch.tensor([2001.0, 2001.5, 2002.0])}),
+    ],
+)
+def test_build_refuses_fractions_instead_of_cutting_them_off(key: str, given):
+    expected = f"Expected '{key}' of 'path' in whole numbers (got fractions); round it."
+    assert message(**given) == expected
+
+
 def test_build_refuses_too_few_class_names():
     assert message(y=torch.tensor([0, 1, 2])) == (
         "Expected 'class_names' to name every label up to 2 (got 2 names); add the missing ones."

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from evergraph.errors import InputError
 from evergraph.stream import Adjacency
-from evergraph.structure import StructureConfig, nearest_nodes, refine, unique_pairs
+from evergraph.structure.link_predictor import StructureConfig
+from evergraph.structure.refinement import nearest_nodes, refine, unique_pairs
 from evergraph.validation import parse
 from support import adjacency, seeded
 

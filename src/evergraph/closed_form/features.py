@@ -29,6 +29,9 @@ from evergraph.validation import Config
 BLOCK = 1 << 26
 #: Most numbers of rows that are held, over all nodes; more are computed again when needed.
 HELD = 1 << 28
+#: ``auto`` is for a learner that chooses; rows are computed of one kind.
+Combine = Literal["auto", "concatenate", "sum"]
+Normalisation = Literal["auto", "symmetric", "mean"]
 
 
 class FeatureConfig(Config):
@@ -50,9 +53,9 @@ class FeatureConfig(Config):
     """
 
     hops: str = "0+1+2"
-    combine: Literal["concatenate", "sum"] = "sum"
+    combine: Combine = "sum"
     scaling: Literal["unit", "none"] = "unit"
-    normalisation: Literal["symmetric", "mean"] = "symmetric"
+    normalisation: Normalisation = "symmetric"
     self_loops: bool = True
     projection: int | None = Field(default=None, ge=1)
     activation: Literal["none", "relu", "cos"] = "none"
@@ -61,7 +64,7 @@ class FeatureConfig(Config):
     @field_validator("hops", mode="before")
     @classmethod
     def _readable_hops(cls, value: object) -> str:
-        return readable_hops(value)
+        return "auto" if value == "auto" else readable_hops(value)
 
     @model_validator(mode="after")
     def _activation_needs_columns(self) -> FeatureConfig:
@@ -123,7 +126,7 @@ class PropagationMatrix:
 
 
 def propagation_matrix(
-    graph: Adjacency, normalisation: Literal["symmetric", "mean"], self_loops: bool
+    graph: Adjacency, normalisation: Normalisation, self_loops: bool
 ) -> PropagationMatrix:
     r"""Returns :math:`D^{-1/2} \tilde A D^{-1/2}` or :math:`D^{-1} \tilde A` (``mean``).
 

@@ -191,11 +191,6 @@ def _transpose(features: SparseRows) -> SparseMatrix:
     return SparseMatrix(pattern, features.values.index_select(0, order))
 
 
-def multiply(matrix: SparseMatrix, transpose: SparseMatrix, dense: Tensor) -> Tensor:
-    """Multiplies a sparse matrix of constants by ``dense``, differentiable any number of times."""
-    return linear(dense, matrix.times, transpose.times)
-
-
 def project(features: Features, weight: Tensor) -> Tensor:
     """Computes ``features @ weight``, ``[n, d] × [d, k]``."""
     if isinstance(features, Tensor):
@@ -203,7 +198,7 @@ def project(features: Features, weight: Tensor) -> Tensor:
     matrix = SparseMatrix(features.pattern, features.values)
     if not torch.is_grad_enabled():
         return matrix.times(weight)
-    return multiply(matrix, _transpose(features), weight)
+    return linear(weight, matrix.times, _transpose(features).times)
 
 
 def weight_gradient(features: Features, grad: Tensor) -> Tensor:

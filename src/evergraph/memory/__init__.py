@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from evergraph.memory.buffer import ReplayBuffer, SelectionPool, Selector, class_budgets
-from evergraph.memory.coverage import CoverageDiversity, coverage_diversity
+from evergraph.memory.buffer import ReplayBuffer, SelectionPool, Selector
+from evergraph.memory.coverage import CoverageDiversity
 from evergraph.memory.selectors import (
     CoverageMaximization,
     Importance,
@@ -45,19 +45,4 @@ SELECTORS: dict[str, SelectorInfo] = {
 }
 
 
-__all__ = [
-    "SELECTORS",
-    "CoverageDiversity",
-    "CoverageMaximization",
-    "Importance",
-    "InfluenceMaximization",
-    "KMeansCenters",
-    "MeanFeature",
-    "Random",
-    "ReplayBuffer",
-    "SelectionPool",
-    "Selector",
-    "SelectorInfo",
-    "class_budgets",
-    "coverage_diversity",
-]
+__all__ = ["SELECTORS", "ReplayBuffer", "SelectionPool", "Selector", "SelectorInfo"]

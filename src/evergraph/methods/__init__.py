@@ -8,12 +8,11 @@ from typing import Any
 from evergraph.errors import unknown_name
 from evergraph.methods.analytic import Analytic
 from evergraph.methods.base import NEEDS, Descent, Method, MethodConfig
-from evergraph.methods.bounds import Finetune, Joint
+from evergraph.methods.bounds import Finetune, Frozen, Joint
 from evergraph.methods.context import TaskContext, TrainConfig
 from evergraph.methods.continual_gnn import ContinualGNN
 from evergraph.methods.dslr import DSLR
 from evergraph.methods.ewc import EWC
-from evergraph.methods.frozen import Frozen
 from evergraph.methods.gem import GEM
 from evergraph.methods.homophily_probe import HomophilyProbe
 from evergraph.methods.lwf import LwF

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import torch
 from pydantic import Field, field_validator, model_validator
 
-from evergraph.closed_form.features import FeatureConfig, readable_hops
+from evergraph.closed_form.features import Combine, FeatureConfig, Normalisation
 from evergraph.closed_form.projection import fitting_columns, readable_bytes
 from evergraph.closed_form.selection import Metric
 from evergraph.errors import InputError
@@ -71,8 +71,8 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
         "metric": "accuracy",
     }
     hops: str = "auto"
-    combine: Literal["auto", "concatenate", "sum"] = "auto"  # type: ignore[assignment]
-    normalisation: Literal["auto", "symmetric", "mean"] = "auto"  # type: ignore[assignment]
+    combine: Combine = "auto"
+    normalisation: Normalisation = "auto"
     rows: Literal["smoothed", "encoder"] = "smoothed"
     statistics: Literal["follow", "arrival", "refresh"] = "follow"
     strength: Annotated[float, Field(gt=0)] | Literal["auto"] = "auto"
@@ -86,11 +86,6 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
     memory: str | int | None = "64MB"
     share: Any = Field(default=None, exclude=True, deprecated=True)
     beliefs: Any = Field(default=None, exclude=True, deprecated=True)
-
-    @field_validator("hops", mode="before")
-    @classmethod
-    def _readable_hops(cls, value: object) -> str:
-        return "auto" if value == "auto" else readable_hops(value)
 
     @field_validator("memory")
     @classmethod
@@ -145,11 +140,8 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
     def unused(self) -> frozenset[str]:
         """Names the network's settings where there is none, and the buffer's likewise."""
         network = {*TrainConfig.model_fields, *ModelConfig.model_fields}
-        buffer = set(BufferConfig.model_fields)
-        return frozenset(
-            (network if self.rows == "smoothed" else set())
-            | (buffer if self.statistics != "refresh" else set())
-        )
+        buffer = super().unused() if self.statistics == "refresh" else BufferConfig.model_fields
+        return frozenset((network if self.rows == "smoothed" else set()) | set(buffer))
 
     @classmethod
     def hashed_as(cls, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""Learning near anchors: what EWC, MAS and TWP share around their importances.
+"""Regularisation: the columns of the loss (LwF too), and learning near anchors (EWC, MAS, TWP).
+
+The papers give every task an output layer of its own. Here all classes share one, over which
+predictions are made with no task known; ``loss_over`` says which of its columns a task learns. Over
+all seen ones the loss itself pushes earlier classes down, whatever is held.
 
 Importances are taken without dropout, on the whole graph. Where a run trains on sampled
 neighbourhoods because the whole graph does not fit, gradients on it would not fit either:
@@ -8,18 +12,46 @@ there they are taken on such neighbourhoods too, batch by batch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from evergraph.errors import InputError
-from evergraph.methods.base import SearchSpace
+from evergraph.methods.base import Method, MethodConfig, SearchSpace
 from evergraph.methods.context import TaskContext
-from evergraph.methods.heads import HeadsConfig, TaskHeads
 
-ConfigT = TypeVar("ConfigT", bound=HeadsConfig)
+
+class HeadsConfig(MethodConfig):
+    """Settings of a method whose paper gives every task a head of its own.
+
+    Attributes:
+        loss_over: The columns that a task's loss and importance run over: ``current`` are those of
+            its classes, ``seen`` all so far (decision 0028).
+    """
+
+    former: ClassVar[Mapping[str, Any]] = {"loss_over": "seen"}
+    loss_over: Literal["current", "seen"] = "current"
+
+
+HeadsT = TypeVar("HeadsT", bound=HeadsConfig)
+
+
+class TaskHeads(Method[HeadsT]):
+    """Learns a task by its own columns of the head; predicts over all."""
+
+    def narrow(self, ctx: TaskContext, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Takes the columns of the loss ``[m, c]`` and numbers the labels ``[m]`` among them."""
+        if self.config.loss_over == "seen":
+            return logits, labels
+        columns = ctx.task_classes
+        return logits.index_select(1, columns), torch.searchsorted(columns, labels)
+
+    def loss(self, ctx: TaskContext) -> Tensor:
+        """Cross-entropy on the current nodes over the columns of the loss."""
+        logits = ctx.forward(ctx.batch.nodes)
+        return ctx.cross_entropy(*self.narrow(ctx, logits, ctx.batch.labels))
 
 
 class WeightedConfig(HeadsConfig):
@@ -42,10 +74,10 @@ class Anchor(NamedTuple):
     importance: Parameters
 
 
-class AnchoredMethod(TaskHeads[ConfigT]):
+class AnchoredMethod(TaskHeads[HeadsT]):
     """Holds parameters near their anchors, each by its importance."""
 
-    def __init__(self, config: ConfigT) -> None:
+    def __init__(self, config: HeadsT) -> None:
         super().__init__(config)
         self.anchors: list[Anchor] = []
 

@@ -1,4 +1,4 @@
-"""The two ends of the scale: fine-tuning forgets freely, joint training reads all labels."""
+"""What methods are held against: fine-tuning, a frozen network, and training on all labels."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ from evergraph.memory.buffer import neighbourhood_bytes
 from evergraph.methods.analytic import Analytic
 from evergraph.methods.analytic_config import AnalyticConfig
 from evergraph.methods.base import Descent, Method, MethodConfig, SearchSpace
-from evergraph.methods.context import TaskContext
+from evergraph.methods.context import TaskContext, TrainConfig
+from evergraph.nn import ModelConfig
 from evergraph.nn.encoders import propagate
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.tasks import LabelledNodes
+
+#: The logit of a class that is not known.
+UNKNOWN = -1e9
 
 
 class FinetuneConfig(MethodConfig):
@@ -33,6 +37,42 @@ class Finetune(Method[FinetuneConfig]):
     paper = "McCloskey and Cohen, Catastrophic Interference in Connectionist Networks"
     year = 1989
     local = True
+
+
+class Frozen(Method[MethodConfig]):
+    """Trains on the first task and never again; classes that come later are never predicted.
+
+    What it says of later nodes is what a deployed network would say, whose graph goes on growing.
+    """
+
+    Config = MethodConfig
+    summary = "trains on the first task alone and stays as it is"
+    paper = "a baseline without a paper: what doing nothing costs"
+    year = 2026
+
+    def __init__(self, config: MethodConfig) -> None:
+        super().__init__(config)
+        self.num_known = 0  # classes of the first task
+
+    def fit_task(self, ctx: TaskContext) -> Iterator[Epoch | Descent]:
+        """Trains once."""
+        if not self.num_known:
+            yield Descent()
+            self.num_known = ctx.view.num_classes
+
+    def predict_logits(self, ctx: TaskContext) -> Tensor:
+        """Returns the network's logits; the head grows with the classes, untrained and unheard."""
+        logits = super().predict_logits(ctx).clone()
+        logits[:, self.num_known :] = UNKNOWN
+        return logits
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns how many classes are known."""
+        return {"num_known": self.num_known}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores what :meth:`state_dict` returned."""
+        self.num_known = int(state["num_known"])
 
 
 class JointConfig(MethodConfig):
@@ -51,6 +91,14 @@ class JointConfig(MethodConfig):
     learner: Literal["network", "appnp", "analytic"] = "network"
     teleport: float = Field(default=0.1, gt=0, le=1)
     propagation_steps: int = Field(default=10, ge=1)
+
+    def unused(self) -> frozenset[str]:
+        """Names what other learners take: those of a network, and of propagated logits."""
+        of_appnp = {"teleport", "propagation_steps"}
+        if self.learner == "analytic":
+            network = {*TrainConfig.model_fields, *ModelConfig.model_fields}
+            return frozenset(of_appnp | {"warm_start"} | network)
+        return frozenset(of_appnp if self.learner == "network" else ())
 
     @classmethod
     def hashed_as(cls, settings: Mapping[str, Any]) -> dict[str, Any]:

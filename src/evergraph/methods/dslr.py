@@ -22,16 +22,13 @@ from evergraph.methods.replay import REPLAY_SEARCH, ReplayBase, ReplayConfig
 from evergraph.nn.model import NodeClassifier
 from evergraph.stream.adjacency import Pattern
 from evergraph.stream.tasks import LabelledNodes
-from evergraph.structure import (
-    Refinement,
+from evergraph.structure.link_predictor import (
     StructureConfig,
     link_loss,
-    nearest_nodes,
     pair_pattern,
-    refine,
     sample_non_edges,
-    unique_pairs,
 )
+from evergraph.structure.refinement import Refinement, nearest_nodes, refine, unique_pairs
 
 
 class DSLRConfig(StructureConfig, ReplayConfig):
@@ -43,6 +40,12 @@ class DSLRConfig(StructureConfig, ReplayConfig):
         "link_loss": "mean",
     }
     selector: str = "cd"
+
+    def unused(self) -> frozenset[str]:
+        """Names what structure learning would take, as far as there is none."""
+        of_structure = frozenset(StructureConfig.model_fields) - {"structure"}
+        unused = {"none": of_structure, "homophily": of_structure - {"num_neighbors"}}
+        return super().unused() | unused.get(self.structure, frozenset())
 
 
 class DSLR(ReplayBase[DSLRConfig]):

@@ -26,13 +26,13 @@ from torch.nn import functional
 
 from evergraph.methods.anchors import (
     Parameters,
+    TaskHeads,
     WeightedAnchors,
     WeightedConfig,
     gradients,
     zeros_like,
 )
 from evergraph.methods.context import TaskContext
-from evergraph.methods.heads import TaskHeads
 
 
 class EWCConfig(WeightedConfig):
@@ -80,21 +80,14 @@ def fisher(
     for rows, output, _ in ctx.parts(nodes):
         shown = method.narrow(ctx, output.logits, labels[rows])
         losses = functional.cross_entropy(*shown, reduction="none")
-        for outputs, signs in singles(losses) if exact else probes(losses, ctx, num_probes):
-            for name, grad in gradients(outputs, model, signs).items():
+        for weights in torch.eye(rows.numel()) if exact else probes(losses, ctx, num_probes):
+            for name, grad in gradients(losses, model, weights.to(losses)).items():
                 total[name] += scale * grad.square()
     return total
 
 
-def probes(losses: Tensor, ctx: TaskContext, count: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yields all losses again and again, each time with new signs."""
+def probes(losses: Tensor, ctx: TaskContext, count: int) -> Iterator[Tensor]:
+    """Yields a random sign for each of the losses, again and again."""
     generator = ctx.generator("fisher", "cpu")
     for _ in range(count):
-        signs = 2 * torch.randint(0, 2, losses.shape, generator=generator) - 1
-        yield losses, signs.to(losses)
-
-
-def singles(losses: Tensor) -> Iterator[tuple[Tensor, None]]:
-    """Yields losses one by one."""
-    for loss in losses:
-        yield loss, None
+        yield 2.0 * torch.randint(0, 2, losses.shape, generator=generator) - 1

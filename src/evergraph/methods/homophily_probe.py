@@ -14,7 +14,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from evergraph.memory import Random, SelectionPool
+from evergraph.memory import SelectionPool
+from evergraph.memory.selectors import Random
 from evergraph.methods.replay import ReplayBase, ReplayConfig
 
 
@@ -28,6 +29,10 @@ class HomophilyProbeConfig(ReplayConfig):
 
     probed_class: int = Field(default=0, ge=0)
     position: float = Field(default=0.0, ge=0, le=1)
+
+    def unused(self) -> frozenset[str]:
+        """Names the settings of other selectors."""
+        return frozenset({"selector", "r"})
 
 
 class HomophilyProbe(ReplayBase[HomophilyProbeConfig]):

@@ -21,9 +21,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from evergraph.errors import InputError
+from evergraph.methods.anchors import HeadsConfig, TaskHeads
 from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
-from evergraph.methods.heads import HeadsConfig, TaskHeads
 
 
 class LwFConfig(HeadsConfig):

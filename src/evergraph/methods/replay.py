@@ -43,6 +43,12 @@ class BufferConfig(MethodConfig):
             raise unknown_name("selector", name, SELECTORS)
         return name
 
+    def unused(self) -> frozenset[str]:
+        """Names the radius where the selector has none."""
+        return (
+            frozenset() if hasattr(SELECTORS[self.selector].make(self.r), "r") else frozenset({"r"})
+        )
+
 
 class ReplayConfig(BufferConfig):
     """Settings of every method that replays nodes under a weight.

@@ -32,6 +32,7 @@ from evergraph.kernels.attention import Ends, spread
 from evergraph.kernels.ops import project
 from evergraph.methods.anchors import (
     AnchoredMethod,
+    HeadsConfig,
     Parameters,
     gradients,
     zeros_like,
@@ -39,7 +40,6 @@ from evergraph.methods.anchors import (
 from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.ewc import fisher
-from evergraph.methods.heads import HeadsConfig
 from evergraph.nn.model import NodeClassifier
 from evergraph.nn.receptive_field import ReceptiveField
 from evergraph.stream.adjacency import Adjacency

@@ -97,12 +97,14 @@ def pick_device(name: str) -> torch.device:
         raise InputError(
             f"Expected '--device' auto, cpu or cuda (got '{name}'); choose one of these."
         )
-    if name.startswith("cuda") and not available:
+    device = torch.device(name)
+    count = torch.cuda.device_count() if available else 0
+    if device.type == "cuda" and (device.index or 0) >= count:
         raise InputError(
-            f"Expected a CUDA device for '--device' (got '{name}', but PyTorch finds none); "
-            "use --device cpu."
+            f"Expected a CUDA device for '--device' (got '{name}', but PyTorch finds "
+            f"{count or 'none'}); use --device cpu{' or a lower number' if count else ''}."
         )
-    return torch.device(name)
+    return device
 
 
 @contextmanager

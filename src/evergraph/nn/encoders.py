@@ -17,7 +17,7 @@ from evergraph.kernels.ops import (
     Activation,
     SparseMatrix,
     dropout,
-    multiply,
+    linear,
     project,
     relu_dropout,
 )
@@ -182,10 +182,10 @@ def propagate(graph: Adjacency, weights: Tensor, rows: Tensor) -> Tensor:
     The graph need not be symmetric; the gradient propagates backwards.
     """
     weights = weights.to(rows.dtype)
+    matrix = SparseMatrix(graph.pattern, weights)
     if not torch.is_grad_enabled():
-        return SparseMatrix(graph.pattern, weights).times(rows)
-    transpose = SparseMatrix(graph.transpose, weights[graph.by_source])
-    return multiply(SparseMatrix(graph.pattern, weights), transpose, rows)
+        return matrix.times(rows)
+    return linear(rows, matrix.times, SparseMatrix(graph.transpose, weights[graph.by_source]).times)
 
 
 class GCNLayer(nn.Module):

@@ -64,7 +64,7 @@ class Graph:
             )
         if n == 0:
             raise InputError(f"Expected '{name}' with at least one node (got 0); check the file.")
-        y = y.to(torch.int64)
+        y = whole_numbers(y, "y", name)
         missing, highest = int((y < 0).sum()), int(y.max())
         if missing:
             raise InputError(
@@ -91,6 +91,9 @@ class Graph:
                 f"Expected 'time' with one time per node, {n} (got {time.numel()}); fix the times "
                 f"of '{name}'."
             )
+        time = whole_numbers(time, "time", name)
+        if edge_time is not None:
+            edge_time = whole_numbers(edge_time, "edge_time", name)
         dates = to_steps(name, time, edge_time, times, stored=edges, clean=clean)
         return cls(name, x, clean, y, names, *dates, node_names)
 
@@ -143,6 +146,15 @@ def _checked_features(x: Features, name: str) -> Features:
     return x
 
 
+def whole_numbers(given: Tensor, key: str, name: str) -> Tensor:
+    """Returns numbers as int64; a fraction is refused, NaN becomes a negative number."""
+    if given.is_floating_point() and bool((given.frac().abs() > 0).any()):
+        raise InputError(
+            f"Expected '{key}' of '{name}' in whole numbers (got fractions); round it."
+        )
+    return given.to(torch.int64)
+
+
 def clean_edges(edges: Tensor, num_nodes: int, name: str = "graph") -> Tensor:
     """Reduces a stored edge list to each undirected edge once, smaller end first, sorted."""
     if edges.ndim != 2 or edges.shape[0] != 2:
@@ -150,7 +162,7 @@ def clean_edges(edges: Tensor, num_nodes: int, name: str = "graph") -> Tensor:
             f"Expected 'edge_index' of shape [2, E] (got {list(edges.shape)}); "
             f"store sources and destinations of '{name}' as two rows."
         )
-    edges = edges.to(torch.int64)
+    edges = whole_numbers(edges, "edge_index", name)
     if edges.numel():
         low, high = int(edges.min()), int(edges.max())
         if low < 0 or high >= num_nodes:

@@ -129,7 +129,7 @@ class Split(NamedTuple):
 def choose_classes(graph: Graph, protocol: Protocol) -> list[int]:
     """Lists the original labels of the classes kept, in order of arrival."""
     sizes = torch.bincount(graph.y, minlength=len(graph.class_names)).tolist()
-    kept = [c for c, size in enumerate(sizes) if size > max(protocol.min_class_size, 0)]
+    kept = [c for c, size in enumerate(sizes) if size > protocol.min_class_size]
     if protocol.max_classes is not None:
         largest = sorted(kept, key=lambda c: (-sizes[c], c))[: protocol.max_classes]
         kept = sorted(largest)

@@ -23,15 +23,15 @@ def to_steps(
 
     Args:
         name: The graph's name, for errors.
-        time: When each node came, ``[n]``: its place among ``times``, or any numbers without them.
+        time: When each node came, ``[n]``: its place among ``times``, or any whole numbers without
+            them.
         edge_time: When each stored edge came; None for that of its later end.
         times: Names of the steps; () makes a step of each different number, and names it so.
         stored: Edges as stored, ``[2, S]``.
         clean: Edges without loops and copies, smaller end first, sorted, ``[2, E]``.
     """
-    n, time = int(time.numel()), time.to(torch.int64)
-    ends = time[stored.long()].amax(dim=0)
-    edge_time = ends if edge_time is None else edge_time.to(torch.int64)
+    n, ends = int(time.numel()), time[stored.long()].amax(dim=0)
+    edge_time = ends if edge_time is None else edge_time
     if edge_time.shape != ends.shape:
         raise InputError(
             f"Expected 'edge_time' with one time per stored edge, {ends.numel()} (got "

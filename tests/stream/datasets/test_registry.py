@@ -126,3 +126,14 @@ def test_make_embedded_unpickler_refuses_anything_but_arrays():
 
     with pytest.raises(pickle.UnpicklingError, match="refused"):
         module.ArrayUnpickler(io.BytesIO(pickle.dumps(os.system))).load()
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "~nobody-of-this-name/graph.npz"])
+def test_load_graph_name_that_no_file_can_have_is_one_sentence(name):
+    with pytest.raises(InputError):
+        load_graph(name)
+
+
+def test_load_graph_data_root_of_an_unknown_user_is_one_sentence(offline):
+    with pytest.raises(InputError, match="ubuntu-packages"):
+        load_graph("ubuntu-packages", Path("~nobody-of-this-name"))

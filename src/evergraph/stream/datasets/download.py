@@ -31,14 +31,14 @@ _FAILURES = (OSError, RuntimeError, http.client.HTTPException, zipfile.BadZipFil
 
 def data_folder(data_root: Path | None) -> Path:
     """Returns the data root, else ``EVERGRAPH_DATA``, else a cache in the home folder."""
-    folder = data_root or Path(os.environ.get("EVERGRAPH_DATA") or "~/.cache/evergraph")
-    return folder.expanduser()
+    folder = data_root or os.environ.get("EVERGRAPH_DATA") or "~/.cache/evergraph"
+    return Path(os.path.expanduser(folder))
 
 
 def find_file(root: Path, relative: str) -> Path | None:
     """Looks for a file below the root or below its folder ``raw``."""
     candidates = (root / relative, root / "raw" / relative)
-    return next((path for path in candidates if path.is_file()), None)
+    return next((path for path in candidates if os.path.isfile(path)), None)
 
 
 def raw_file(dataset: str, root: Path, relative: str) -> Path:

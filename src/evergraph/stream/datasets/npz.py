@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -265,7 +266,7 @@ def read_arrays(
         InputError: If the file is absent, damaged, not an npz, lacks a required key, holds
             Python objects under a wanted key, or declares more than fits in the memory.
     """
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise InputError(f"Expected a file at '{path}' (got none); check the path.")
     sizes: dict[str, int] = {}
     arrays: dict[str, Array] = {}

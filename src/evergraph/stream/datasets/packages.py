@@ -63,8 +63,7 @@ def build_packages(
         )
     archive = Archive()
     for name in names:
-        archive.read_release(folder / name)
-        tell(f"{name}: {archive.num_new(-1):,} new packages")
+        tell(f"{name}: {archive.read_release(folder / name):,} new packages")
     write_arrays(output, archive.arrays(num_words) | {"times": np.array(names, dtype=np.str_)})
 
 
@@ -78,13 +77,9 @@ class Archive:
         self.text: dict[int, str] = {}
         self.needs: list[tuple[array[int], array[int]]] = []  # by release: who, whom
 
-    def num_new(self, release: int) -> int:
-        """Counts the packages that came in a release."""
-        wanted = range(len(self.needs))[release]
-        return sum(first == wanted for first in self.first.values())
-
-    def read_release(self, folder: Path) -> None:
-        """Reads all index files below a folder as those of the next release."""
+    def read_release(self, folder: Path) -> int:
+        """Reads all index files below a folder as the next release; counts what it brings."""
+        known = len(self.first)
         packages, translations = (
             index_files(folder, "Packages"),
             index_files(folder, "Translation-en"),
@@ -120,6 +115,7 @@ class Archive:
             for _, stanza in read_stanzas(path, _TRANSLATED):
                 for package in untold.pop(stanza.get("Description-md5", ""), ()):
                     self.text[package] = stanza.get("Description-en", "")
+        return len(self.first) - known
 
     def _number(self, name: str) -> int:
         return self.numbers.setdefault(name, len(self.numbers))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import os
 import warnings
 import zlib
 from pathlib import Path
@@ -44,7 +45,7 @@ def load_amazon(root: Path) -> Graph:
     """Reads Amazon Computers from a plain file, else from the raw file."""
     name = "amazon-computers"
     plain = root / f"{name}.npz"
-    if plain.is_file():
+    if os.path.isfile(plain):
         return read_plain(plain, name)
     obtain(name, root, {AMAZON: None})
     return read_shchur(raw_file(name, root, AMAZON), name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -154,7 +155,7 @@ def load_graph(
         embedded = resources.files("evergraph.stream.datasets") / "data" / f"{name}.npz"
         with resources.as_file(embedded) as path:
             return read_plain(path, name)
-    path = Path(name).expanduser()
-    if name.endswith(".npz") or "/" in name or "\\" in name or path.is_file():
+    path = Path(os.path.expanduser(name))
+    if name.endswith(".npz") or "/" in name or "\\" in name or os.path.isfile(path):
         return read_plain(path)
     raise unknown_name("dataset", name, DATASETS)
