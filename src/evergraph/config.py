@@ -97,6 +97,10 @@ class RunConfig(Config):
         check_backbone(cls, self.model)
         return cls(parse(cls.Config, self.settings))
 
+    def unused(self) -> frozenset[str]:
+        """Names the settings that have no effect beside the others."""
+        return self.protocol.unused | self.make_method().config.unused()
+
     def to_yaml(self) -> str:
         """Writes the configuration as YAML whose values :meth:`from_values` takes."""
         return dump_yaml(self.model_dump(mode="json"))
@@ -203,6 +207,8 @@ def complete(
     for key, (value, origin) in layers:
         if key in known:
             values[key], origins[key] = value, origin
+    if values.get("stream") == "time" and origins["pooled"] == "protocol":
+        values["pooled"] = False  # that is how the authors split a class stream
     sections: dict[str, Any] = {
         name: parse(section, {key: values[key] for key in section.model_fields if key in values})
         for name, section in {"settings": cls.Config, **SECTIONS}.items()

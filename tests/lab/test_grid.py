@@ -28,6 +28,7 @@ from evergraph.lab.runs import execute
 from evergraph.lab.summary import collect_results, summarise_grid
 from evergraph.lab.trials import settings_text
 from evergraph.methods import method_class
+from support import Command
 
 SHARED = {"epochs": 2, "link_epochs": 2, "channels": 4, "heads": 2}
 TIMEOUT = 60
@@ -159,6 +160,25 @@ def test_copies_that_were_cut_short_are_no_runs(work: Path):
     (cut / "results.json").write_bytes((job.path / "results.json").read_bytes())
     assert len(collect_results(work / "out")) == 1
     assert merge_runs(work / "all", [work / "out"]) == 1
+
+
+def test_merge_alone_compares_what_is_there_and_runs_nothing(work: Path, command: Command):
+    words = ("--dataset", "graph.npz", "--set", "epochs=2", "--seeds", 1)
+    for label in ("ewc", "finetune"):
+        assert command("compare", *words, "--method", label, "--output", label).code == 0
+    merged = ("--merge", "finetune", "--merge", "ewc", "--output", "all")
+    answer = command("compare", *merged)
+    assert answer.code == 0
+    assert "[1/" not in answer.err  # no job
+    summary = json.loads((work / "all" / "summary.json").read_text())
+    assert [(entry["label"], entry["seeds"]) for entry in summary] == [
+        ("ewc", [0]),
+        ("finetune", [0]),
+    ]
+    (pair,) = json.loads((work / "all" / "comparisons.json").read_text())
+    assert (pair["reference"], pair["other"]) == ("ewc", "finetune")
+    assert command("compare", *merged, *words, "--method", "mas").code == 0
+    assert len(json.loads((work / "all" / "summary.json").read_text())) == 3
 
 
 def test_merge_runs_refuses_folder_without_runs(work: Path):

@@ -38,9 +38,8 @@ def test_declared_grids_hold_values_that_the_method_takes_and_the_start(method: 
             variant = Variant(name=method, options={key: value}, label="x")
             config = resolve(Variant.parse(dataset), variant, 0)
             assert config.overrides == {key: value}
-        assert (
-            key in SHARED or search.start[key] in values
-        )  # otherwise the grid is not where the search begins
+        if key in search.start:  # otherwise the grid is not where the search begins
+            assert search.start[key] in values
         assert key != "buffer_size"  # the budget is the same for all
 
 
@@ -56,6 +55,17 @@ def test_search_starts_from_the_preset_and_leaves_alone_what_is_set():
     assert search_of("replay", "cora", beta=0.2).start.keys() == {"replay_weights"}
     assert search_of("finetune").start == {}
     assert search_of("finetune", recipe=True).start.keys() == RECIPE.keys()
+
+
+def test_search_leaves_out_what_has_no_effect():
+    joint = method_class("joint").search.keys() - SHARED.keys()
+    assert search_of("joint", recipe=True).start.keys() == joint - {"teleport"}
+    assert search_of("joint:learner=appnp", recipe=True).start.keys() == joint
+    assert search_of("joint:learner=analytic", recipe=True).start == {}
+    assert search_of("analytic", recipe=True).start == {}
+    plain = {"beta", "replay_weights", "r"}
+    assert search_of("dslr:structure=none").start.keys() == plain
+    assert search_of("dslr:structure=homophily").start.keys() == plain | {"num_neighbors"}
 
 
 def test_search_adds_a_start_that_the_grid_lacks(monkeypatch: pytest.MonkeyPatch):

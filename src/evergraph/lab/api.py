@@ -104,11 +104,16 @@ def compare(
         return summarise(folder, configs[0].label)[0]
 
 
-def summarise(output: Path, reference: str) -> tuple[list[dict[str, Any]], list[Sheet]]:
-    """Writes the summary of everything in a grid's folder; returns it, also as tables."""
+def summarise(output: Path, reference: str | None) -> tuple[list[dict[str, Any]], list[Sheet]]:
+    """Writes the summary of everything in a grid's folder; returns it, also as tables.
+
+    Without a ``reference``, dslr is compared with the others, or what comes first.
+    """
     make_folder(output)
     results = collect_results(output / "runs")
     summary = summarise_grid(results)
+    if reference is None:
+        reference = min((entry["label"] for entry in summary), key=lambda label: label != "dslr")
     comparisons = compare_pairs(results, reference)
     write_json(output / "summary.json", summary)
     write_json(output / "comparisons.json", comparisons)

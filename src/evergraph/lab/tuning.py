@@ -149,7 +149,7 @@ class Search:
 
     Args:
         dataset: The graph.
-        method: The method; settings given with it are not searched.
+        method: The method; settings given with it, and those without effect, are not searched.
         shared: Settings for every method that has them; not searched either.
         recipe: Whether to search :data:`RECIPE` besides the method's own grid.
 
@@ -171,7 +171,7 @@ class Search:
         config = resolve(dataset, method, 0, self.shared)
         now = {**config.settings, **config.training.model_dump(), **config.model.model_dump()}
         declared = {**method_class(method.name).search, **(RECIPE if recipe else {})}
-        fixed = {*method.options, *shared}
+        fixed = {*method.options, *shared, *config.unused()}
         self.start = {key: now[key] for key in declared if key not in fixed}
         self.space = {key: _with(declared[key], value) for key, value in self.start.items()}
         self.names = config.dataset_name, method.label

@@ -15,7 +15,8 @@ from evergraph.memory.buffer import neighbourhood_bytes
 from evergraph.methods.analytic import Analytic
 from evergraph.methods.analytic_config import AnalyticConfig
 from evergraph.methods.base import Descent, Method, MethodConfig, SearchSpace
-from evergraph.methods.context import TaskContext
+from evergraph.methods.context import TaskContext, TrainConfig
+from evergraph.nn import ModelConfig
 from evergraph.nn.encoders import propagate
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.tasks import LabelledNodes
@@ -35,6 +36,10 @@ class Finetune(Method[FinetuneConfig]):
     local = True
 
 
+#: Settings of ``appnp`` alone.
+PROPAGATION = frozenset({"teleport", "propagation_steps"})
+
+
 class JointConfig(MethodConfig):
     """Settings of joint training.
 
@@ -52,11 +57,19 @@ class JointConfig(MethodConfig):
     teleport: float = Field(default=0.1, gt=0, le=1)
     propagation_steps: int = Field(default=10, ge=1)
 
+    def unused(self) -> frozenset[str]:
+        """Names the settings of ``appnp`` where it does not learn, the network's likewise."""
+        network = {"warm_start", *TrainConfig.model_fields, *ModelConfig.model_fields}
+        return frozenset(
+            (PROPAGATION if self.learner != "appnp" else set())
+            | (network if self.learner == "analytic" else set())
+        )
+
     @classmethod
     def hashed_as(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Leaves out what changes nothing, so that runs of 0.1.0 are known by their hash."""
         learner = settings.get("learner", "network")
-        unused = set() if learner == "appnp" else {"teleport", "propagation_steps"}
+        unused = set() if learner == "appnp" else set(PROPAGATION)
         unused |= {"learner"} if learner == "network" else set()
         return {key: value for key, value in settings.items() if key not in unused}
 
@@ -73,7 +86,7 @@ class Joint(Method[JointConfig]):
     paper = "Caruana, Multitask Learning"
     year = 1997
     needs = frozenset({"old_labels"})
-    search: ClassVar[SearchSpace] = {  # `analytic` chooses for itself
+    search: ClassVar[SearchSpace] = {  # of which a learner's own are searched
         "lr": (0.001, 0.005, 0.01),
         "dropout": (0.2, 0.35, 0.5, 0.65, 0.8),
         "weight_decay": (0.0, 5e-4, 2e-3, 5e-3),

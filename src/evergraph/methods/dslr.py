@@ -44,6 +44,13 @@ class DSLRConfig(StructureConfig, ReplayConfig):
     }
     selector: str = "cd"
 
+    def unused(self) -> frozenset[str]:
+        """Names the settings of structure learning where none is learned."""
+        if self.structure == "learned":
+            return frozenset()
+        used = {"structure"} if self.structure == "none" else {"structure", "num_neighbors"}
+        return frozenset(StructureConfig.model_fields) - used
+
 
 class DSLR(ReplayBase[DSLRConfig]):
     """Coverage-based replay whose nodes get informative neighbours."""

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from evergraph.config import RunConfig
 from evergraph.errors import InputError
 from evergraph.lab.api import summarise
 from evergraph.lab.cli import options
@@ -34,15 +35,20 @@ def compare(
     ] = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Compare methods over seeds; finished runs are never run again."""
+    """Compare methods over seeds; finished runs are never run again.
+
+    With --merge and neither datasets, methods nor settings, what is there is compared.
+    """
     check_at_least(1, seeds=seeds)
     check_output(output)
-    wanted = (dataset or ["cora"], method or ["dslr"], seeds, settings.shared())
-    configs = grid_configs(*wanted, "printed" if as_printed else "tuned")
+    shared, configs = settings.shared(), list[RunConfig]()
+    if dataset or method or shared or not merge:
+        wanted = (dataset or ["cora"], method or ["dslr"], seeds, shared)
+        configs = grid_configs(*wanted, "printed" if as_printed else "tuned")
     jobs = make_jobs(configs, output)
     merge_runs(output, merge or [])
-    failed = run_jobs(jobs, resources)
-    summary, sheets = summarise(output, configs[0].label)
+    failed = run_jobs(jobs, resources) if jobs else {}
+    summary, sheets = summarise(output, configs[0].label if configs else None)
     show(summary, sheets, as_json, f"{output}/summary.json · {output}/summary.md")
     check_finished(failed)
 

@@ -25,7 +25,6 @@ from evergraph.events import Epoch, Event, TaskDone, TaskStarted
 from evergraph.lab.engines import Message
 from evergraph.lab.folder import Job
 from evergraph.lab.tables import Sheet
-from evergraph.methods import MethodConfig
 
 #: Least seconds between two updates of the loss, whose reading waits for the device.
 UPDATE_INTERVAL = 0.1
@@ -50,9 +49,9 @@ def show(content: Any, sheets: Iterable[Sheet], as_json: bool, *lines: str) -> N
         console.print(line, markup=False)
 
 
-def warn_unused(method: str, config: MethodConfig, given: Iterable[str]) -> None:
+def warn_unused(method: str, unused: frozenset[str], given: Iterable[str]) -> None:
     """Says on standard error which of the user's settings have no effect."""
-    words = " and ".join(f"'{key}'" for key in sorted(config.unused().intersection(given)))
+    words = " and ".join(f"'{key}'" for key in sorted(unused.intersection(given)))
     if words:
         text = f"warning: setting {words} has no effect on {method} as it is set otherwise"
         make_console(stderr=True).print(text, markup=False)

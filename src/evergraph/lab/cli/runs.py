@@ -152,7 +152,7 @@ def resume(
 def carry_out(job: Job, place: Place, as_json: bool) -> None:
     """Runs a job in this process and prints what came of it."""
     config, folder = job.config, job.path
-    warn_unused(config.method, config.make_method().config, config.overrides)
+    warn_unused(config.method, config.unused(), config.overrides)
     progress = RunProgress(make_console(stderr=True))
     with progress.running():
         results = run_job(job, place, progress)

@@ -86,8 +86,8 @@ def learn(
             device=pick_device(device),
             on_event=progress,
         )
-    name, learned = following.config.parameters.method, following.learner.method.config
-    warn_unused(name, learned, {*given, *settings})
+    name, unused = following.config.parameters.method, following.learner.method.config.unused()
+    warn_unused(name, unused, {*given, *settings})
     show_change(following, state, as_json)
 
 
