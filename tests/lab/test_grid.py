@@ -21,9 +21,9 @@ from evergraph.config import RunConfig, Variant, resolve
 from evergraph.errors import InputError
 from evergraph.events import Epoch, TaskDone, TaskStarted
 from evergraph.lab import cli
+from evergraph.lab.api import merge_runs, run_grid, runs_by_hash
 from evergraph.lab.engines import ProgressText, Resources
 from evergraph.lab.folder import Job, dataset_slug, finished_runs, make_jobs, read_config, slug
-from evergraph.lab.grid import RunCache, merge_runs, run_grid
 from evergraph.lab.runs import execute
 from evergraph.lab.summary import collect_results, summarise_grid
 from evergraph.lab.trials import settings_text
@@ -214,11 +214,9 @@ def test_runs_of_the_first_release_are_merged_and_not_run_again(
     for entry in summary:
         assert entry["pm"]["mean"] == recorded[entry["label"]]["pm"]
     # Read as this release reads them, they are found by their hash, here and there.
-    cache = RunCache(work / "out")
-    assert {config.hash for config in configs} == set(cache.folders)
-    assert {results["config_hash"] for results in collect_results(work / "out")} == set(
-        cache.folders
-    )
+    cache = runs_by_hash(work / "out")
+    assert {config.hash for config in configs} == set(cache)
+    assert {results["config_hash"] for results in collect_results(work / "out")} == set(cache)
 
 
 def test_compare_takes_the_papers_settings_to_the_letter(

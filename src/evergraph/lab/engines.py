@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from typer import Option
 
 from evergraph.errors import InputError, unknown_name
 from evergraph.events import Epoch, Event, TaskDone
@@ -39,17 +38,8 @@ RETRIES = 3
 OBJECT_STORE = 100 * 2**20
 
 
-@dataclass(frozen=True)
-class Message:
-    """What a worker tells about the job it is at: part done in [0, 1]."""
-
-    worker: int
-    job: str
-    part: float
-    text: str
-
-
-OnMessage = Callable[[Message], None]
+#: Takes what a worker tells: its number, the name of its job, part done in [0, 1], and a text.
+OnMessage = Callable[[int, str, float, str], None]
 OnDone = Callable[[Job, dict[str, Any] | None, str | None], None]
 
 
@@ -57,16 +47,10 @@ OnDone = Callable[[Job, dict[str, Any] | None, str | None], None]
 class Resources(Place):
     """What the jobs of a grid run on; its fields are options too."""
 
-    jobs: Annotated[int | None, Option(help="Worker processes. [one per core; one on a GPU]")] = (
-        None
-    )
-    engine: Annotated[str, Option(help="Where jobs run: local or ray.")] = "local"
-    address: Annotated[
-        str | None, Option(help="A Ray cluster's address. [one made on this machine]")
-    ] = None
-    gpus: Annotated[
-        float, Option(help="Part of a GPU that each job asks for, on a Ray cluster.")
-    ] = 0.0
+    jobs: Annotated[int | None, "Worker processes. [one per core; one on a GPU]"] = None
+    engine: Annotated[str, "Where jobs run: local or ray."] = "local"
+    address: Annotated[str | None, "A Ray cluster's address. [one made on this machine]"] = None
+    gpus: Annotated[float, "Part of a GPU that each job asks for, on a Ray cluster."] = 0.0
 
     def __post_init__(self) -> None:
         if self.jobs is not None and self.jobs < 1:
@@ -123,7 +107,7 @@ def run_locally(
     def pass_on() -> None:
         with suppress(queue.Empty):
             while True:
-                on_message(messages.get_nowait())
+                on_message(*messages.get_nowait())
 
     with ProcessPoolExecutor(
         resources.num_workers,
@@ -222,7 +206,7 @@ def _run_in_worker(job: Job, resources: Resources) -> dict[str, Any]:
         now = time.monotonic()
         if now - last >= MESSAGE_INTERVAL:
             last = now
-            _messages.put(Message(os.getpid(), job.name, part, text))
+            _messages.put((os.getpid(), job.name, part, text))
 
     return run_job(job, resources, tell, keep_graph=True)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from evergraph.config import RunConfig
-from evergraph.errors import InputError, unknown_name
+from evergraph.errors import InputError
 from evergraph.events import Epoch, Event, TaskStarted
 
 #: Epochs between two losses that are told: reading one may wait for the device.
@@ -38,25 +38,11 @@ def _open_mlflow(config: RunConfig, path: Path) -> Opened:
 TRACKERS = {"tensorboard": _open_tensorboard, "mlflow": _open_mlflow}
 
 
-def check_tracker(name: str | None) -> None:
-    """Refuses a tracker that there is none of."""
-    if name is not None and name not in TRACKERS:
-        raise unknown_name("tracker", name, TRACKERS)
-
-
-def tracked(
-    name: str | None, config: RunConfig, path: Path, on_event: OnEvent | None
-) -> OnEvent | None:
-    """Returns what takes a run's events: ``on_event`` and the tracker, if one is named.
+class Tracker:
+    """Turns events into numbers: losses, accuracies, seconds; passes each event on.
 
     The tracker is opened by the first event, so that a finished run opens none.
     """
-    check_tracker(name)
-    return on_event if name is None else Tracker(name, config, path, on_event)
-
-
-class Tracker:
-    """Turns events into numbers: losses, accuracies, seconds."""
 
     def __init__(self, name: str, config: RunConfig, path: Path, on_event: OnEvent | None) -> None:
         self.name, self.config, self.path, self.on_event = name, config, path, on_event
@@ -65,7 +51,7 @@ class Tracker:
         self.steps: dict[str, int] = {}
 
     def __call__(self, event: Event) -> None:
-        """Takes an event of the training loop and passes it on."""
+        """Takes an event of the training loop."""
         log, close = self.opened = self.opened or self._open()
         if isinstance(event, TaskStarted):
             self.num_tasks = event.num_tasks
