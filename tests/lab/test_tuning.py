@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -227,13 +227,6 @@ def test_proposals_are_the_same_every_time_and_learn():
 
 
 def test_proposals_without_optuna_are_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch):
-    real = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.startswith("optuna"):
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(InputError, match=r"'optuna'.*pip install 'evergraph\[tune\]'"):
         search_of().propose(1)

@@ -26,12 +26,14 @@ import torch
 
 from evergraph.errors import InputError, unknown_name
 from evergraph.events import Epoch, Event, TaskDone
+from evergraph.lab import import_extra
 from evergraph.lab.folder import Job
 from evergraph.lab.runs import Place, run_job
 from evergraph.nn.device import pick_device
 
 #: Least seconds between two progress messages of a worker.
 MESSAGE_INTERVAL = 0.2
+RAY = ("ray", "ray", "Ray for '--engine ray'")
 #: How often a job is given out again after its worker in a Ray cluster was lost.
 RETRIES = 3
 #: Bytes that a Ray cluster of our own keeps for what jobs return.
@@ -67,7 +69,7 @@ class Resources(Place):
             raise InputError(f"Expected '--gpus' of at least 0 (got {self.gpus}); raise it.")
         super().__post_init__()
         if self.engine == "ray":
-            import_ray()
+            import_extra(*RAY)
 
     @property
     def num_workers(self) -> int:
@@ -83,18 +85,6 @@ class Resources(Place):
     def threads(self) -> int:
         """Shares the cores of this machine among workers; a given cluster has its own size."""
         return 1 if self.address else max(1, (os.cpu_count() or 1) // self.num_workers)
-
-
-def import_ray() -> Any:
-    """Imports Ray, or says how to get it."""
-    try:
-        import ray  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise InputError(
-            "Expected Ray for '--engine ray' (it is not installed); install the extra with "
-            "pip install 'evergraph[ray]'."
-        ) from None
-    return ray
 
 
 def run_locally(
@@ -215,7 +205,7 @@ def run_on_ray(
     jobs: Sequence[Job], resources: Resources, on_message: OnMessage, on_done: OnDone
 ) -> dict[str, str]:
     """Runs jobs as tasks of a Ray cluster; returns why some failed, by their names."""
-    ray = import_ray()
+    ray = import_extra(*RAY)
     _connect(ray, resources)
     try:
         root = resources.data_root

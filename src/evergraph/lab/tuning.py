@@ -23,6 +23,7 @@ import torch
 
 from evergraph.config import RunConfig, Variant, resolve
 from evergraph.errors import InputError
+from evergraph.lab import import_extra
 from evergraph.lab.summary import mean_std
 from evergraph.lab.tables import METRICS
 from evergraph.lab.trials import SeedRow, TrialRow, settings_text
@@ -50,18 +51,6 @@ RECIPE: SearchSpace = {
 Settings = dict[str, Any]
 Results = dict[str, Any] | None  # of a run, None if it failed
 Measure = Callable[[Sequence[RunConfig]], Sequence[Results]]
-
-
-def _import_optuna() -> Any:
-    try:
-        import optuna  # noqa: PLC0415 - an extra that only tuning needs
-    except ImportError:
-        raise InputError(
-            "Expected the package 'optuna' to search with (it is not installed); install it with "
-            "pip install 'evergraph[tune]'."
-        ) from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna
 
 
 def _numeric(values: Iterable[Any]) -> bool:
@@ -118,11 +107,18 @@ class Search:
         return math.prod(len(values) for values in self.space.values())
 
     @cached_property
+    def optuna(self) -> Any:
+        """Imports Optuna, an extra that only tuning needs."""
+        optuna = import_extra("optuna", "tune", "the package 'optuna' to search with")
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        return optuna
+
+    @cached_property
     def study(self) -> Any:
         """Makes Optuna's study, which begins with the start."""
-        optuna = _import_optuna()
-        sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=STARTUP, constant_liar=True)
-        study = optuna.create_study(direction="maximize", sampler=sampler)
+        draws = {"seed": 0, "n_startup_trials": STARTUP, "constant_liar": True}
+        sampler = self.optuna.samplers.TPESampler(**draws)
+        study = self.optuna.create_study(direction="maximize", sampler=sampler)
         study.enqueue_trial(
             {key: values.index(self.start[key]) for key, values in self.space.items()}
         )
@@ -130,11 +126,11 @@ class Search:
 
     def propose(self, count: int) -> list[int]:
         """Adds trials and returns their numbers, fewer than asked for where the grid ends."""
-        optuna = _import_optuna()
+        kinds = self.optuna.distributions
         distributions = {
-            key: optuna.distributions.IntDistribution(0, len(values) - 1)
+            key: kinds.IntDistribution(0, len(values) - 1)
             if _numeric(values)
-            else optuna.distributions.CategoricalDistribution(range(len(values)))
+            else kinds.CategoricalDistribution(range(len(values)))
             for key, values in self.space.items()
         }
         first = len(self.trials)
@@ -146,7 +142,7 @@ class Search:
                 settings = {key: values[trial.params[key]] for key, values in self.space.items()}
                 if settings not in self.trials:
                     break
-                self.study.tell(trial, state=optuna.trial.TrialState.FAIL)
+                self.study.tell(trial, state=self.optuna.trial.TrialState.FAIL)
             self.trials.append(settings)
             self.asked.append(trial)
         return list(range(first, len(self.trials)))
@@ -154,7 +150,7 @@ class Search:
     def tell(self, trial: int) -> None:
         """Tells the study what a trial came to."""
         value = self.mean(trial)
-        state = _import_optuna().trial.TrialState.FAIL if value is None else None
+        state = self.optuna.trial.TrialState.FAIL if value is None else None
         self.study.tell(self.asked[trial], value, state=state)
 
     def draw(self, count: int) -> None:
