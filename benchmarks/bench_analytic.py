@@ -34,6 +34,7 @@ def growing(view: Any, fraction: float, num_tasks: int) -> list[GraphView]:
     src, dst = view.adjacency.src, view.adjacency.dst
     # The same for both directions of an edge.
     drawn = (src + dst) * 2654435761 % 1000003 < fraction * 1000003
+    num_tasks = min(num_tasks, classes)  # a task brings a class at least
     views, seen = [], 0
     for task in range(num_tasks):
         num_classes = classes * (task + 1) // num_tasks

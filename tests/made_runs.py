@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from evergraph.config import RunConfig, Variant, resolve
+from evergraph.lab.paper.contrasts import Table
+from evergraph.lab.paper.outcome import outcome_row
 from evergraph.metrics import scores
 
 CLASSES = ["alpha", "beta", "gamma", "delta"]
@@ -120,3 +124,24 @@ def make_grid(folder: Path, methods: tuple[str, ...], num_seeds: int, **options:
             matrix = [[95.0 - place], [80.0 - 5 * place + wobble, 90.0 - 5 * place + wobble]]
             path = folder / "runs" / str(options.get("dataset", "cora")) / str(place) / str(seed)
             make_run(path, method, seed, matrix=matrix, **options)
+
+
+def table_rows(table: Table, metrics: Sequence[str]) -> list[dict[str, Any]]:
+    """Writes a table, NaN for what was not measured, as the rows of an outcome."""
+    return [
+        outcome_row(
+            table.dataset,
+            row,
+            {
+                metric: {
+                    seed: value
+                    for seed, value in zip(
+                        table.seeds, table(row.name, metric).tolist(), strict=True
+                    )
+                    if not math.isnan(value)
+                }
+                for metric in metrics
+            },
+        )
+        for row in table.rows
+    ]

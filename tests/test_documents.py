@@ -12,13 +12,14 @@ import pytest
 from evergraph.lab.paper.experiments import EXPERIMENTS, HEADLINES
 from evergraph.lab.paper.verdicts import HOLDS, OPPOSITE, TESTED
 from evergraph.lab.report.document import document, overview, read_explanations, read_results
-from evergraph.lab.report.headlines import (
+from evergraph.lab.report.sheets import (
     Everything,
     headline_counts,
     headline_statements,
     headlines_sheet,
+    numbers_sheet,
+    statements_sheet,
 )
-from evergraph.lab.report.sheets import numbers_sheet, statements_sheet
 
 DOCS = Path(__file__).parents[1] / "docs"
 RESULTS = DOCS / "results"

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, Field
 
 from evergraph.errors import InputError, unknown_name
-from evergraph.methods import METHODS, PROBES, Method, MethodConfig, TrainConfig
+from evergraph.methods import Method, MethodConfig, TrainConfig, method_class
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol, protocol_for
 from evergraph.train import check_backbone
@@ -87,16 +87,21 @@ class RunConfig(Config):
         return self._digest({"label", "overrides", "seed"})
 
     def _digest(self, exclude: set[str]) -> str:
-        settings = _method_class(self.method).Config.hashed_as(self.settings)
+        settings = method_class(self.method).Config.hashed_as(self.settings)
         hidden = dict.fromkeys(exclude, True) | {"protocol": self.protocol.unhashed}
         content = self.model_copy(update={"settings": settings}).model_dump_json(exclude=hidden)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     def make_method(self) -> Method[Any]:
         """Makes the method that is to learn, refusing a backbone that it cannot work with."""
-        cls = _method_class(self.method)
+        cls = method_class(self.method)
         check_backbone(cls, self.model)
         return cls(parse(cls.Config, self.settings))
+
+    def unused(self) -> frozenset[str]:
+        """Names the settings that have no effect beside the others."""
+        method: MethodConfig = self.make_method().config
+        return method.unused() | self.protocol.unused
 
     def to_yaml(self) -> str:
         """Writes the configuration as YAML whose values :meth:`from_values` takes."""
@@ -111,7 +116,7 @@ class RunConfig(Config):
             if isinstance(values.get(name), dict)
         }
         config = parse(cls, {**values, **sections})
-        kind = _method_class(config.method).Config
+        kind = method_class(config.method).Config
         settings = parse(kind, {**kind.former, **config.settings})
         kept = settings.model_dump(mode="json", exclude_unset=True)  # under today's names
         return config.model_copy(update={"settings": kept})
@@ -195,7 +200,7 @@ def complete(
         The sections. An origin is ``default``, ``protocol`` (the authors' split of the dataset),
         one of those in :data:`ORIGINS`, or a key of ``given``.
     """
-    cls = _method_class(method)
+    cls = method_class(method)
     known = settable_keys(method)
     usual = usual_protocol(dataset, method)
     changed = {key for key, value in Protocol() if getattr(usual, key) != value}
@@ -209,6 +214,8 @@ def complete(
     for key, (value, origin) in layers:
         if key in known:
             values[key], origins[key] = value, origin
+    if values.get("stream") == "time" and origins["pooled"] == "protocol":
+        values["pooled"] = False  # that is how the authors split a class stream
     sections: dict[str, Any] = {
         name: parse(section, {key: values[key] for key in section.model_fields if key in values})
         for name, section in {"settings": cls.Config, **SECTIONS}.items()
@@ -234,7 +241,7 @@ def resolve(
         shared: Settings for every method that has them; see :func:`check_shared`.
         presets: Ours, the paper's to the letter, or its authors' code's.
     """
-    cls, known = _method_class(method.name), settable_keys(method.name)
+    cls, known = method_class(method.name), settable_keys(method.name)
     for key in method.options:
         if key not in known:
             raise unknown_name(f"key of method '{method.name}'", key, known)
@@ -288,7 +295,7 @@ def preset_for(
 def usual_protocol(dataset: str | None, method: str) -> Protocol:
     """Returns the paper's protocol, with validation nodes where the method needs some."""
     protocol = protocol_for(dataset or "")
-    if "validation" in _method_class(method).needs and not protocol.validation_fraction:
+    if "validation" in method_class(method).needs and not protocol.validation_fraction:
         return protocol.model_copy(update={"validation_fraction": NEEDED_VALIDATION})
     return protocol
 
@@ -303,7 +310,7 @@ def check_shared(shared: Mapping[str, Any], methods: Sequence[str]) -> None:
 
 def settable_keys(method: str) -> set[str]:
     """Lists every key that ``--set`` takes for a method."""
-    config = _method_class(method).Config
+    config = method_class(method).Config
     sections = [config, *SECTIONS.values()]
     keys = {key for section in sections for key in section.model_fields}
     return (keys | config.old_names.keys()) - {"name"}
@@ -322,10 +329,3 @@ def load_mapping(text: str, source: str) -> dict[str, Any]:
             f"Expected '{source}' to hold keys and values (got {type(content).__name__}); fix it."
         )
     return {str(key): value for key, value in content.items()}
-
-
-def _method_class(name: str) -> type[Method[Any]]:
-    known = METHODS | PROBES
-    if name not in known:
-        raise unknown_name("method", name, METHODS)
-    return known[name]

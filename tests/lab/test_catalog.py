@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from evergraph.config import RunConfig
+from evergraph.lab.api import merge_runs, runs_by_hash
 from evergraph.lab.folder import make_jobs, read_config
-from evergraph.lab.grid import RunCache, merge_runs
 from evergraph.lab.paper.contrasts import Table, contrast
 from evergraph.lab.paper.experiment import Experiment, Facts, Row
 from evergraph.lab.paper.experiments import EXPERIMENTS, HEADLINES, find_experiments
@@ -67,7 +67,7 @@ IDS = [
     "bounds",
 ]
 FACTS = Facts("cora", 1770, 3, 6, 2)
-TINY = {"epochs": 1, "link_epochs": 1, "channels": 4, "heads": 2, "buffer_size": 8}
+TINY = ["epochs=1", "link_epochs=1", "channels=4", "heads=2", "buffer_size=8"]
 FILES = ("json", "csv", "md", "tex", "svg")
 #: One of each kind of figure is written in all formats; for the others one format saves time.
 ALL_FORMATS = ("cm-vs-cd", "buffer-homophily", "radius", "structure-heatmap", "embedding")
@@ -149,14 +149,14 @@ def test_plan_shares_runs_between_experiments():
 
 
 def test_plan_of_equal_rows_is_one_run():
-    parts = plan(find_experiments("radius"), Request(datasets=("cora",), seeds=1))
-    (main,) = plan(find_experiments("main"), Request(datasets=("cora",), seeds=1))
+    parts = plan(find_experiments("radius"), Request(dataset=["cora"], seeds=1))
+    (main,) = plan(find_experiments("main"), Request(dataset=["cora"], seeds=1))
     # Cora's preset has r = 0.2, so that this row is DSLR itself.
     assert parts[0].configs["0.2", 0].hash == main.configs["dslr", 0].hash
 
 
 def test_request_leaves_settings_to_methods_that_have_them():
-    request = Request(quick=True, shared={"epochs": 3, "buffer_size": 9})
+    request = Request(quick=True, sets=["epochs=3", "buffer_size=9"])
     mas, finetune, dslr = (
         request.config("cora", Row(name, name), 0) for name in ("mas", "finetune", "dslr")
     )
@@ -179,7 +179,7 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory, make_graph: Callable[..
     folder = tmp_path_factory.mktemp("reproduced")
     path = folder / "graph.npz"
     write_plain(make_graph(num_nodes=60, num_classes=6), path)
-    request = Request(quick=True, datasets=(str(path),), seeds=2, shared=TINY)
+    request = Request(quick=True, dataset=[str(path)], seeds=2, sets=TINY)
     for config in needed_runs(plan(find_experiments("all"), request)):
         (job,) = make_jobs([config], folder / "out")
         execute(job.config, job.path)
@@ -187,7 +187,7 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory, make_graph: Callable[..
 
 
 def words(folder: Path, name: str) -> list[object]:
-    sets = [part for key, value in TINY.items() for part in ("--set", f"{key}={value}")]
+    sets = [part for pair in TINY for part in ("--set", pair)]
     where = ["--dataset", folder / "graph.npz", "--output", folder / "out", "--device", "cpu"]
     return ["reproduce", name, "--quick", "--seeds", 2, *where, *sets]
 
@@ -373,17 +373,17 @@ def test_other_seeds_stand_beside_the_first(
 
 
 def test_times_of_different_machines_are_left_out(reproduced: Path, tmp_path: Path):
-    request = Request(quick=True, datasets=(str(reproduced / "graph.npz"),), seeds=2, shared=TINY)
+    request = Request(quick=True, dataset=[str(reproduced / "graph.npz")], seeds=2, sets=TINY)
     (part,) = plan(find_experiments("selector-time"), request)
     merge_runs(tmp_path, [reproduced / "out"], needed_runs([part]))
-    cache = RunCache(tmp_path)
+    cache = runs_by_hash(tmp_path)
     assert why_no_times(part, cache, request) is None
-    assert measure(part, cache, request).mean("mf", "selection") is not None
-    there = cache.folders[part.configs["mf", 0].hash] / "environment.json"
+    assert all("selection" in row["values"] for row in measure(part, cache, request))
+    there = cache[part.configs["mf", 0].hash] / "environment.json"
     there.write_text(json.dumps({**json.loads(there.read_text()), "device_name": "another"}))
-    table = measure(part, cache, request)
+    rows = measure(part, cache, request)
     assert "another with" in str(why_no_times(part, cache, request))
-    assert table.mean("mf", "selection") is table.mean("cd", "selection") is None
+    assert not any("selection" in row["values"] for row in rows)
 
 
 def test_times_of_runs_that_ran_together_can_be_left_out(reproduced: Path, command: Command):
@@ -399,13 +399,13 @@ def test_times_of_runs_that_ran_together_can_be_left_out(reproduced: Path, comma
 
 
 def test_merge_takes_runs_whatever_their_label(reproduced: Path, tmp_path: Path):
-    request = Request(quick=True, datasets=(str(reproduced / "graph.npz"),), seeds=1, shared=TINY)
+    request = Request(quick=True, dataset=[str(reproduced / "graph.npz")], seeds=1, sets=TINY)
     wanted = needed_runs(plan(find_experiments("cm-vs-cd"), request))
-    source = RunCache(reproduced / "out")
+    source = runs_by_hash(reproduced / "out")
     foreign = tmp_path / "elsewhere" / "some" / "place"
     foreign.mkdir(parents=True)
     for number, config in enumerate(wanted):
-        there = source.folders[config.hash]
+        there = source[config.hash]
         copy = foreign / str(number)
         copy.mkdir()
         for file in ("config.yaml", "results.json"):
@@ -413,12 +413,11 @@ def test_merge_takes_runs_whatever_their_label(reproduced: Path, tmp_path: Path)
             (copy / file).write_text(content.replace(config.hash, "made-by-an-older-release"))
     here, elsewhere = tmp_path / "here", [tmp_path / "elsewhere"]
     assert merge_runs(here, elsewhere, wanted) == len(wanted) == 2
-    cache = RunCache(here)
+    cache = runs_by_hash(here)
     for config in wanted:
-        results = cache.results(config.hash)
-        assert results is not None
+        results = json.loads((cache[config.hash] / "results.json").read_text())
         assert (results["label"], results["config_hash"]) == (config.label, config.hash)
-        written = yaml.safe_load((cache.folders[config.hash] / "config.yaml").read_text())
+        written = yaml.safe_load((cache[config.hash] / "config.yaml").read_text())
         assert RunConfig.model_validate(written) == config
     assert merge_runs(here, elsewhere, wanted) == 0
 

@@ -21,13 +21,14 @@ from evergraph.config import RunConfig, Variant, resolve
 from evergraph.errors import InputError
 from evergraph.events import Epoch, TaskDone, TaskStarted
 from evergraph.lab import cli
+from evergraph.lab.api import merge_runs, run_grid, runs_by_hash
 from evergraph.lab.engines import ProgressText, Resources
 from evergraph.lab.folder import Job, dataset_slug, finished_runs, make_jobs, read_config, slug
-from evergraph.lab.grid import RunCache, merge_runs, run_grid
 from evergraph.lab.runs import execute
 from evergraph.lab.summary import collect_results, summarise_grid
 from evergraph.lab.trials import settings_text
 from evergraph.methods import method_class
+from support import Command
 
 SHARED = {"epochs": 2, "link_epochs": 2, "channels": 4, "heads": 2}
 TIMEOUT = 60
@@ -161,6 +162,25 @@ def test_copies_that_were_cut_short_are_no_runs(work: Path):
     assert merge_runs(work / "all", [work / "out"]) == 1
 
 
+def test_merge_alone_compares_what_is_there_and_runs_nothing(work: Path, command: Command):
+    words = ("--dataset", "graph.npz", "--set", "epochs=2", "--seeds", 1)
+    for label in ("ewc", "finetune"):
+        assert command("compare", *words, "--method", label, "--output", label).code == 0
+    merged = ("--merge", "finetune", "--merge", "ewc", "--output", "all")
+    answer = command("compare", *merged)
+    assert answer.code == 0
+    assert "[1/" not in answer.err  # no job
+    summary = json.loads((work / "all" / "summary.json").read_text())
+    assert [(entry["label"], entry["seeds"]) for entry in summary] == [
+        ("ewc", [0]),
+        ("finetune", [0]),
+    ]
+    (pair,) = json.loads((work / "all" / "comparisons.json").read_text())
+    assert (pair["reference"], pair["other"]) == ("ewc", "finetune")
+    assert command("compare", *merged, *words, "--method", "mas").code == 0
+    assert len(json.loads((work / "all" / "summary.json").read_text())) == 3
+
+
 def test_merge_runs_refuses_folder_without_runs(work: Path):
     (work / "empty").mkdir()
     for name in ("empty", "nowhere"):
@@ -194,11 +214,9 @@ def test_runs_of_the_first_release_are_merged_and_not_run_again(
     for entry in summary:
         assert entry["pm"]["mean"] == recorded[entry["label"]]["pm"]
     # Read as this release reads them, they are found by their hash, here and there.
-    cache = RunCache(work / "out")
-    assert {config.hash for config in configs} == set(cache.folders)
-    assert {results["config_hash"] for results in collect_results(work / "out")} == set(
-        cache.folders
-    )
+    cache = runs_by_hash(work / "out")
+    assert {config.hash for config in configs} == set(cache)
+    assert {results["config_hash"] for results in collect_results(work / "out")} == set(cache)
 
 
 def test_compare_takes_the_papers_settings_to_the_letter(

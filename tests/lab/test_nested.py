@@ -11,10 +11,10 @@ from test_tuning import SHARED, SpoiltStream, search_of
 
 from evergraph.config import RunConfig, Variant, resolve
 from evergraph.lab import runs
+from evergraph.lab.cli.tuning import nested_sheet
 from evergraph.lab.folder import make_jobs
-from evergraph.lab.nested import choices, nested_outcome, nested_sheet, run_nested
 from evergraph.lab.runs import execute
-from evergraph.lab.tuning import Search
+from evergraph.lab.tuning import Search, choices, nested_outcome, run_searches
 from evergraph.methods import method_class
 from evergraph.stream import Graph, Protocol, TaskStream
 
@@ -31,7 +31,7 @@ def play(searches: Sequence[Search], trials: int, seeds: int, pm: Callable[[RunC
         return [v if v is None else {"pm": v, "fm": None, "current": 90.0} for v in values]
 
     effort = {"trials": trials, "seeds": seeds, "after_round": lambda: None}
-    run_nested(searches, measure=run, **effort)
+    run_searches(searches, per_seed=True, measure=run, **effort)
     return asked
 
 
@@ -142,7 +142,7 @@ def test_choice_does_not_depend_on_a_label_of_a_test_node(
             return [execute(job.config, job.path, trial=True) for job in jobs]
 
         effort = {"trials": 3, "seeds": 2, "after_round": lambda: None}
-        run_nested([search], measure=run, **effort)
+        run_searches([search], per_seed=True, measure=run, **effort)
         return search
 
     def on(nodes: str, search: Search):

@@ -16,10 +16,10 @@ from evergraph.errors import InputError
 from evergraph.lab.paper.contrasts import Table
 from evergraph.lab.paper.experiment import Experiment, Row, Statement
 from evergraph.lab.paper.experiments import EXPERIMENTS, HEADLINES
-from evergraph.lab.paper.outcome import judged, measured, merged, printed, table_rows
+from evergraph.lab.paper.outcome import judged, measured, merged, printed
 from evergraph.lab.report.document import document, overview, read_results
-from evergraph.lab.report.headlines import headlines_sheet
 from evergraph.lab.report.sheets import (
+    headlines_sheet,
     latex,
     numbers_sheet,
     outcome_csv,
@@ -27,6 +27,7 @@ from evergraph.lab.report.sheets import (
     statements_sheet,
 )
 from evergraph.lab.tables import Sheet
+from made_runs import table_rows
 
 CONTRAST = {"pm": "dslr", "above": "rclg"}
 SAYS = [Statement("DSLR is above RCLG", "here", CONTRAST, ["cora"])]

@@ -21,9 +21,9 @@ import pytest
 
 from evergraph.config import Variant, resolve
 from evergraph.errors import InputError
+from evergraph.lab.api import run_grid
 from evergraph.lab.engines import Resources
 from evergraph.lab.folder import Job, make_jobs
-from evergraph.lab.grid import run_grid
 from support import Command
 
 TIMEOUT = 90

@@ -14,7 +14,7 @@ from evergraph.config import RunConfig, Variant, resolve
 from evergraph.errors import InputError
 from evergraph.events import Event, TaskDone, TaskStarted
 from evergraph.lab.folder import Job, read_config
-from evergraph.lab.runs import check_buffer, execute
+from evergraph.lab.runs import check_settings, execute
 from evergraph.methods import METHODS
 from evergraph.nn.device import pick_device
 from evergraph.stream import Graph, Protocol, TaskStream
@@ -204,12 +204,16 @@ def test_claim_recovers_from_a_kill_before_the_config(tmp_path: Path, graph: Gra
     assert results["method"] == "finetune"
 
 
-def test_check_buffer_counts_classes(graph: Graph):
+def test_check_settings_counts_classes(graph: Graph):
     stream = TaskStream(graph, Protocol(), seed=0)
-    check_buffer(make_config(buffer_size=6), stream)
-    check_buffer(make_config("finetune"), stream)
+
+    def check(config: RunConfig) -> None:
+        check_settings(config, stream, config.make_method())
+
+    check(make_config(buffer_size=6))
+    check(make_config("finetune"))
     with pytest.raises(InputError, match=r"'buffer_size' .* 6 \(got 5\)"):
-        check_buffer(make_config(buffer_size=5), stream)
+        check(make_config(buffer_size=5))
 
 
 def test_pick_device_knows_cpu_and_auto():

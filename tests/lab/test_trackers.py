@@ -13,7 +13,8 @@ import torch
 from evergraph.config import RunConfig, Variant, resolve
 from evergraph.errors import InputError
 from evergraph.events import Epoch, Event, TaskDone, TaskStarted
-from evergraph.lab.trackers import tracked
+from evergraph.lab.runs import Place
+from evergraph.lab.trackers import Tracker
 from support import QUICK, Command
 
 
@@ -79,8 +80,7 @@ def test_tensorboard_is_told_what_happens(tmp_path: Path, monkeypatch: pytest.Mo
     module.SummaryWriter = lambda folder: made.append(Fake(folder)) or made[-1]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
     passed_on: list[Event] = []
-    follow = tracked("tensorboard", config(), tmp_path, passed_on.append)
-    assert follow is not None
+    follow = Tracker("tensorboard", config(), tmp_path, passed_on.append)
     assert made == []  # a finished run would open nothing
     for event in events():
         follow(event)
@@ -91,18 +91,15 @@ def test_tensorboard_is_told_what_happens(tmp_path: Path, monkeypatch: pytest.Mo
 def test_mlflow_is_told_what_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     fake = Fake()
     monkeypatch.setitem(sys.modules, "mlflow", fake)
-    follow = tracked("mlflow", config(), tmp_path, None)
-    assert follow is not None
+    follow = Tracker("mlflow", config(), tmp_path, None)
     for event in events():
         follow(event)
     assert fake.told == [(), "cora finetune seed 3", ("cora", 3), *NUMBERS]
 
 
-def test_no_tracker_changes_nothing(tmp_path: Path):
-    assert tracked(None, config(), tmp_path, print) is print
-    assert tracked(None, config(), tmp_path, None) is None
-    with pytest.raises(InputError, match="Unknown tracker"):
-        tracked("wandb", config(), tmp_path, None)
+def test_unknown_tracker_is_refused():
+    with pytest.raises(InputError, match="Unknown tracker 'wandb'"):
+        Place(track="wandb")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from evergraph.errors import InputError
 from evergraph.lab import runs
 from evergraph.lab.folder import make_jobs
 from evergraph.lab.runs import execute
-from evergraph.lab.tuning import RECIPE, Proposals, Search, run_searches
+from evergraph.lab.tuning import RECIPE, Search, run_searches
 from evergraph.methods import METHODS, method_class
 from evergraph.stream import TaskStream
 
@@ -38,9 +38,8 @@ def test_declared_grids_hold_values_that_the_method_takes_and_the_start(method: 
             variant = Variant(name=method, options={key: value}, label="x")
             config = resolve(Variant.parse(dataset), variant, 0)
             assert config.overrides == {key: value}
-        assert (
-            key in SHARED or search.start[key] in values
-        )  # otherwise the grid is not where the search begins
+        if key in search.start:  # otherwise the grid is not where the search begins
+            assert search.start[key] in values
         assert key != "buffer_size"  # the budget is the same for all
 
 
@@ -58,11 +57,22 @@ def test_search_starts_from_the_preset_and_leaves_alone_what_is_set():
     assert search_of("finetune", recipe=True).start.keys() == RECIPE.keys()
 
 
+def test_search_leaves_out_what_has_no_effect():
+    joint = method_class("joint").search.keys() - SHARED.keys()
+    assert search_of("joint", recipe=True).start.keys() == joint - {"teleport"}
+    assert search_of("joint:learner=appnp", recipe=True).start.keys() == joint
+    assert search_of("joint:learner=analytic", recipe=True).start == {}
+    assert search_of("analytic", recipe=True).start == {}
+    plain = {"beta", "replay_weights", "r"}
+    assert search_of("dslr:structure=none").start.keys() == plain
+    assert search_of("dslr:structure=homophily").start.keys() == plain | {"num_neighbors"}
+
+
 def test_search_adds_a_start_that_the_grid_lacks(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(method_class("lwf"), "search", {"lam": (0.5, 2.0)})
-    assert search_of("lwf").proposals.space["lam"] == (0.5, 1.0, 2.0)
+    assert search_of("lwf").space["lam"] == (0.5, 1.0, 2.0)
     monkeypatch.setattr(method_class("replay"), "search", {"selector": ("mf", "cd")})
-    assert search_of("replay").proposals.space["selector"] == ("mf", "cd", "random")
+    assert search_of("replay").space["selector"] == ("mf", "cd", "random")
 
 
 def test_search_runs_are_judged_on_validation_nodes_only():
@@ -167,55 +177,56 @@ SPACE = {"lam": (1.0, 10.0, 100.0, 1000.0), "kind": ("a", "b", "c")}
 START = {"lam": 100.0, "kind": "b"}
 
 
-def play_proposals(proposals: Proposals, count: int, batch: int = 4) -> list[tuple[float, str]]:
+def proposing(space: dict[str, tuple[Any, ...]], start: dict[str, Any]) -> Search:
+    search = search_of()
+    search.space, search.start = space, start
+    return search
+
+
+def tell(search: Search, trial: int, value: float | None) -> None:
+    search.runs["validation", trial, 0] = None if value is None else {"pm": value}
+    search.tell(trial)
+
+
+def play_proposals(search: Search, count: int, batch: int = 4) -> list[tuple[float, str]]:
     """Asks in batches; the highest λ of kind c is best."""
-    tried = []
-    while len(tried) < count:
-        points = proposals.ask(min(batch, count - len(tried)))
-        if not points:
+    while len(search.trials) < count:
+        new = search.propose(min(batch, count - len(search.trials)))
+        if not new:
             break
-        for point in points:
-            tried.append(tuple(point.values()))
+        for trial in new:
+            point = search.trials[trial]
             value = SPACE["lam"].index(point["lam"]) + 10.0 * (point["kind"] == "c")
-            proposals.tell(point, None if point["kind"] == "a" else value)
-    return tried
+            tell(search, trial, None if point["kind"] == "a" else value)
+    return [tuple(point.values()) for point in search.trials]
 
 
 def test_proposals_begin_with_the_start_and_repeat_nothing():
-    tried = play_proposals(Proposals(SPACE, START), 10)
+    tried = play_proposals(proposing(SPACE, START), 10)
     assert tried[0] == (100.0, "b")
     assert len(set(tried)) == len(tried) == 10
 
 
 def test_proposals_of_a_small_grid_are_all_of_it():
-    tried = play_proposals(Proposals(SPACE, START), 50)
+    tried = play_proposals(proposing(SPACE, START), 50)
     assert sorted(tried) == sorted((lam, kind) for lam in SPACE["lam"] for kind in SPACE["kind"])
-    nothing = Proposals({}, {})
-    assert (nothing.ask(5), nothing.ask(5)) == ([{}], [])
+    nothing = proposing({}, {})
+    assert (nothing.propose(5), nothing.propose(5)) == ([0], [])
+    assert nothing.trials == [{}]
 
 
 def test_proposals_are_the_same_every_time_and_learn():
-    first, again = (play_proposals(Proposals(SPACE, START), 10) for _ in range(2))
+    first, again = (play_proposals(proposing(SPACE, START), 10) for _ in range(2))
     assert first == again
-    space = {"lam": tuple(range(100))}
-    proposals = Proposals(space, {"lam": 0})
-    found = []
+    search = proposing({"lam": tuple(range(100))}, {"lam": 0})
     for _ in range(10):
-        for point in proposals.ask(4):
-            found.append(point["lam"])
-            proposals.tell(point, -abs(point["lam"] - 77.0))
+        for trial in search.propose(4):
+            tell(search, trial, -abs(search.trials[trial]["lam"] - 77.0))
     # By chance, 21 of a hundred numbers are this near to 77: 8.4 of forty draws.
-    assert sum(abs(lam - 77) <= 10 for lam in found) > 12
+    assert sum(abs(point["lam"] - 77) <= 10 for point in search.trials) > 12
 
 
 def test_proposals_without_optuna_are_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch):
-    real = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.startswith("optuna"):
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(InputError, match=r"'optuna'.*pip install 'evergraph\[tune\]'"):
-        Proposals(SPACE, START)
+        search_of().propose(1)

@@ -1,24 +1,31 @@
-"""Runs and comparisons from Python: what ``evergraph run`` and ``compare`` do, as functions."""
+"""Runs and grids from Python: what ``evergraph run`` and ``compare`` do, as functions.
+
+A grid is seeds × methods × datasets as jobs; a finished run is found again and never repeated.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from evergraph.config import Presets, Variant, check_shared, resolve
+from evergraph.config import Presets, RunConfig, Variant, check_shared, resolve
+from evergraph.errors import InputError
 from evergraph.events import Event
-from evergraph.files import make_folder, write_atomic, write_json
-from evergraph.lab.engines import Resources
-from evergraph.lab.folder import make_jobs
-from evergraph.lab.grid import check_finished, grid_configs, run_grid
-from evergraph.lab.runs import execute
+from evergraph.files import make_folder, read_json, replacing, write_atomic, write_json
+from evergraph.lab.engines import OnDone, OnMessage, Resources, run_locally, run_on_ray
+from evergraph.lab.folder import Job, finished_runs, make_jobs, read_config
+from evergraph.lab.runs import execute, identify
 from evergraph.lab.summary import collect_results, compare_pairs, summarise_grid
 from evergraph.lab.tables import Sheet, as_markdown, comparison_sheet, grid_sheet, stream_sheet
+from evergraph.methods import METHODS
 from evergraph.stream import Graph
+
+#: What is told of a job that did not have to run.
+FINISHED_BEFORE = "finished before"
 
 
 def run(
@@ -55,10 +62,10 @@ def run(
     check_shared(shared, [variant.name])
     place = Variant.parse_dataset(name) if graph is None else Variant(name=name, label=name)
     config = resolve(place, variant, seed, shared, presets)
-    with _folder(output) as folder:
+    with TemporaryDirectory(prefix="evergraph-") as passing:
         return execute(
             config,
-            folder / "run" if output is None else folder,
+            Path(passing, "run") if output is None else Path(output),
             device=device,
             data_root=_root(data_root),
             on_event=on_event,
@@ -99,16 +106,22 @@ def compare(
     words = [methods] if isinstance(methods, str) else list(methods)
     configs = grid_configs(graphs, words, seeds, settings or {}, presets)
     resources = Resources(device, _root(data_root), jobs=jobs)
-    with _folder(output) as folder:
+    with TemporaryDirectory(prefix="evergraph-") as passing:
+        folder = Path(passing if output is None else output)
         check_finished(run_grid(make_jobs(configs, folder), resources))
         return summarise(folder, configs[0].label)[0]
 
 
-def summarise(output: Path, reference: str) -> tuple[list[dict[str, Any]], list[Sheet]]:
-    """Writes the summary of everything in a grid's folder; returns it, also as tables."""
+def summarise(output: Path, reference: str | None) -> tuple[list[dict[str, Any]], list[Sheet]]:
+    """Writes the summary of everything in a grid's folder; returns it, also as tables.
+
+    Without a ``reference``, dslr is compared with the others, or what comes first.
+    """
     make_folder(output)
     results = collect_results(output / "runs")
     summary = summarise_grid(results)
+    if reference is None:
+        reference = min((entry["label"] for entry in summary), key=lambda label: label != "dslr")
     comparisons = compare_pairs(results, reference)
     write_json(output / "summary.json", summary)
     write_json(output / "comparisons.json", comparisons)
@@ -118,16 +131,118 @@ def summarise(output: Path, reference: str) -> tuple[list[dict[str, Any]], list[
     return summary, sheets
 
 
-@contextmanager
-def _folder(output: str | Path | None) -> Iterator[Path]:
-    """Gives the folder to write to, one that vanishes where none is wanted."""
-    if output is not None:
-        yield Path(output)
-        return
-    with TemporaryDirectory(prefix="evergraph-") as name:
-        yield Path(name)
-
-
 def _root(data_root: str | Path | None) -> Path | None:
     named = data_root or os.environ.get("EVERGRAPH_DATA")
     return Path(named) if named else None
+
+
+def parse_methods(words: Sequence[str]) -> list[Variant]:
+    """Reads methods as written; ``all`` stands for every one that is not written, DSLR first."""
+    every = sorted(METHODS, key=lambda name: name != "dslr")
+    rest = [name for name in every if name not in words]
+    texts = [text for word in words for text in (rest if word == "all" else [word])]
+    return [Variant.parse(text) for text in texts]
+
+
+def grid_configs(
+    datasets: Iterable[str],
+    methods: Sequence[str],
+    seeds: int,
+    shared: Mapping[str, Any],
+    presets: Presets = "tuned",
+) -> list[RunConfig]:
+    """Describes the runs of every method, as written, on every dataset, seeds from 0 on."""
+    variants = parse_methods(methods)
+    check_shared(shared, [variant.name for variant in variants])
+    return [
+        resolve(Variant.parse_dataset(dataset), variant, seed, shared, presets)
+        for dataset in datasets
+        for variant in variants
+        for seed in range(seeds)
+    ]
+
+
+def run_grid(
+    jobs: Sequence[Job],
+    resources: Resources | None = None,
+    on_message: OnMessage = lambda *told: None,
+    on_done: OnDone = lambda job, results, note: None,
+) -> dict[str, str]:
+    """Runs every job that is not finished; returns why some failed, by their names.
+
+    Args:
+        jobs: The runs and their folders.
+        resources: What they run on; worker processes on this machine by default.
+        on_message: Takes progress, where the engine knows of any.
+        on_done: Takes each job with its results and None or :data:`FINISHED_BEFORE`, or with no
+            results and the reason why it failed.
+    """
+    resources = resources or Resources()
+    waiting = []
+    for job in jobs:
+        results = job.finished()
+        if results is None:
+            waiting.append(job)
+        else:
+            on_done(job, results, FINISHED_BEFORE)
+    if not waiting:
+        return {}
+    run = run_on_ray if resources.engine == "ray" else run_locally
+    return run(waiting, resources, on_message, on_done)
+
+
+def check_finished(failed: Mapping[str, str]) -> None:
+    """Refuses to go on where jobs failed; what others brought is kept."""
+    if failed:
+        name, reason = next(iter(failed.items()))
+        raise InputError(
+            f"Expected every job to finish (got {len(failed)} failures, first '{name}': "
+            f"{reason}); correct the cause and run the same again."
+        )
+
+
+def merge_runs(
+    output: Path, sources: Sequence[Path], wanted: Iterable[RunConfig] | None = None
+) -> int:
+    """Copies finished runs made elsewhere into a grid's folder; returns how many were new.
+
+    A run is recognised by its configuration as this release reads it, so that runs of earlier
+    releases and under other labels serve as well; the copy is written as this release would.
+
+    Args:
+        output: Folder of the grid.
+        sources: Folders with finished runs, at any depth.
+        wanted: The runs to take, under the labels they have here; None takes every run as it is.
+    """
+    labelled = None if wanted is None else {config.hash: config for config in wanted}
+    found: dict[tuple[str, str], tuple[Path, RunConfig]] = {}
+    for source in sources:  # everything is checked before anything is copied
+        folders = finished_runs(source)
+        if not folders:
+            raise InputError(
+                f"Expected '--merge' to name a folder with finished runs (got '{source}'); "
+                "check the path."
+            )
+        for folder in folders:
+            there = read_config(folder)
+            config = there if labelled is None else labelled.get(there.hash)
+            if config is not None:
+                found.setdefault((config.hash, config.label), (folder, config))
+    jobs = make_jobs([config for _, config in found.values()], output)
+    copies = [
+        (folder, job)
+        for (folder, _), job in zip(found.values(), jobs, strict=True)
+        if job.finished() is None
+    ]
+    for folder, job in copies:
+        with replacing(job.path) as beside:
+            shutil.copytree(folder, beside)
+            results = read_json(beside / "results.json")
+            write_json(beside / "results.json", {**results, **identify(job.config)})
+            write_atomic(beside / "config.yaml", job.config.to_yaml().encode())
+    return len(copies)
+
+
+def runs_by_hash(output: Path) -> dict[str, Path]:
+    """Finds the finished runs of a grid's folder by the hash of their configuration."""
+    return {read_config(folder).hash: folder for folder in finished_runs(output / "runs")}

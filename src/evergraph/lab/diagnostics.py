@@ -111,7 +111,7 @@ class Diagnostics:
         """
         result: dict[int, float | None] = {}
         everyone = torch.cat([task.train_nodes for task in self.stream.tasks])
-        judged = torch.cat([self.stream.evaluation(t.index).nodes for t in self.stream.tasks])
+        judged = _judged(self.stream)
         for label in torch.unique(self.stream.labels[everyone]).tolist():
             train = everyone[self.stream.labels[everyone] == label]
             nodes = judged[self.stream.labels[judged] == label]
@@ -123,10 +123,8 @@ class Diagnostics:
 
     def _accuracy_by_degree(self, logits: Tensor, graph: Adjacency) -> dict[str, float | None]:
         """Splits all test nodes at their median degree in the unedited final graph."""
-        judged = [self.stream.evaluation(task) for task in range(self.stream.num_tasks)]
-        nodes = torch.cat([part.nodes for part in judged])
-        labels = torch.cat([part.labels for part in judged])
-        right = (logits[nodes].argmax(dim=1) == labels).float()
+        nodes = _judged(self.stream)
+        right = (logits[nodes].argmax(dim=1) == self.stream.labels[nodes]).float()
         degree = graph.degree[nodes]
         low = degree <= degree.median()
         return {
@@ -141,6 +139,10 @@ def node_homophily(graph: Adjacency, nodes: Tensor, labels: Tensor) -> Tensor:
     same = (labels[nodes[owner]] == labels[neighbour]).double()
     total = torch.zeros(nodes.numel(), dtype=torch.float64).index_add_(0, owner, same)
     return total / graph.degree[nodes].clamp(min=1)
+
+
+def _judged(stream: TaskStream) -> Tensor:
+    return torch.cat([stream.evaluation(task.index).nodes for task in stream.tasks])
 
 
 def _ratio(part: Tensor, whole: Tensor) -> float | None:
@@ -192,7 +194,7 @@ def embedding_sample(
     kept = [nodes[:share] for nodes in picks.values()]
     buffer = torch.cat(kept)[:limit] if kept else torch.empty(0, dtype=torch.int64)
     train = torch.cat([task.train_nodes for task in stream.tasks])
-    judged = torch.cat([stream.evaluation(task.index).nodes for task in stream.tasks])
+    judged = _judged(stream)
     everyone = torch.cat([*picks.values(), buffer])
     others = torch.cat([train[~torch.isin(train, everyone)], judged])
     others = others[torch.argsort(others)]

@@ -23,33 +23,25 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from typer import Option
 
 from evergraph.errors import InputError, unknown_name
 from evergraph.events import Epoch, Event, TaskDone
+from evergraph.lab import import_extra
 from evergraph.lab.folder import Job
 from evergraph.lab.runs import Place, run_job
 from evergraph.nn.device import pick_device
 
 #: Least seconds between two progress messages of a worker.
 MESSAGE_INTERVAL = 0.2
+RAY = ("ray", "ray", "Ray for '--engine ray'")
 #: How often a job is given out again after its worker in a Ray cluster was lost.
 RETRIES = 3
 #: Bytes that a Ray cluster of our own keeps for what jobs return.
 OBJECT_STORE = 100 * 2**20
 
 
-@dataclass(frozen=True)
-class Message:
-    """What a worker tells about the job it is at: part done in [0, 1]."""
-
-    worker: int
-    job: str
-    part: float
-    text: str
-
-
-OnMessage = Callable[[Message], None]
+#: Takes what a worker tells: its number, the name of its job, part done in [0, 1], and a text.
+OnMessage = Callable[[int, str, float, str], None]
 OnDone = Callable[[Job, dict[str, Any] | None, str | None], None]
 
 
@@ -57,16 +49,10 @@ OnDone = Callable[[Job, dict[str, Any] | None, str | None], None]
 class Resources(Place):
     """What the jobs of a grid run on; its fields are options too."""
 
-    jobs: Annotated[int | None, Option(help="Worker processes. [one per core; one on a GPU]")] = (
-        None
-    )
-    engine: Annotated[str, Option(help="Where jobs run: local or ray.")] = "local"
-    address: Annotated[
-        str | None, Option(help="A Ray cluster's address. [one made on this machine]")
-    ] = None
-    gpus: Annotated[
-        float, Option(help="Part of a GPU that each job asks for, on a Ray cluster.")
-    ] = 0.0
+    jobs: Annotated[int | None, "Worker processes. [one per core; one on a GPU]"] = None
+    engine: Annotated[str, "Where jobs run: local or ray."] = "local"
+    address: Annotated[str | None, "A Ray cluster's address. [one made on this machine]"] = None
+    gpus: Annotated[float, "Part of a GPU that each job asks for, on a Ray cluster."] = 0.0
 
     def __post_init__(self) -> None:
         if self.jobs is not None and self.jobs < 1:
@@ -83,7 +69,7 @@ class Resources(Place):
             raise InputError(f"Expected '--gpus' of at least 0 (got {self.gpus}); raise it.")
         super().__post_init__()
         if self.engine == "ray":
-            import_ray()
+            import_extra(*RAY)
 
     @property
     def num_workers(self) -> int:
@@ -101,18 +87,6 @@ class Resources(Place):
         return 1 if self.address else max(1, (os.cpu_count() or 1) // self.num_workers)
 
 
-def import_ray() -> Any:
-    """Imports Ray, or says how to get it."""
-    try:
-        import ray  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise InputError(
-            "Expected Ray for '--engine ray' (it is not installed); install the extra with "
-            "pip install 'evergraph[ray]'."
-        ) from None
-    return ray
-
-
 def run_locally(
     jobs: Sequence[Job], resources: Resources, on_message: OnMessage, on_done: OnDone
 ) -> dict[str, str]:
@@ -123,7 +97,7 @@ def run_locally(
     def pass_on() -> None:
         with suppress(queue.Empty):
             while True:
-                on_message(messages.get_nowait())
+                on_message(*messages.get_nowait())
 
     with ProcessPoolExecutor(
         resources.num_workers,
@@ -222,7 +196,7 @@ def _run_in_worker(job: Job, resources: Resources) -> dict[str, Any]:
         now = time.monotonic()
         if now - last >= MESSAGE_INTERVAL:
             last = now
-            _messages.put(Message(os.getpid(), job.name, part, text))
+            _messages.put((os.getpid(), job.name, part, text))
 
     return run_job(job, resources, tell, keep_graph=True)
 
@@ -231,7 +205,7 @@ def run_on_ray(
     jobs: Sequence[Job], resources: Resources, on_message: OnMessage, on_done: OnDone
 ) -> dict[str, str]:
     """Runs jobs as tasks of a Ray cluster; returns why some failed, by their names."""
-    ray = import_ray()
+    ray = import_extra(*RAY)
     _connect(ray, resources)
     try:
         root = resources.data_root

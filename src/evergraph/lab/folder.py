@@ -12,18 +12,9 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
-from evergraph.config import RunConfig, load_mapping
+from evergraph import files
+from evergraph.config import SCHEMA_VERSION, RunConfig, load_mapping
 from evergraph.errors import InputError
-from evergraph.files import (
-    checksum,
-    make_folder,
-    pack,
-    read_json,
-    read_regular,
-    to_device,
-    unpack,
-    write_atomic,
-)
 from evergraph.nn import ModelConfig
 from evergraph.stream import TaskStream
 from evergraph.train import Learner, learner_state, restore_learner
@@ -78,8 +69,8 @@ class Job:
         """Takes the folder for the run; returns its results if it is finished already."""
         finished = self.finished()
         if finished is None and not (self.path / "config.yaml").exists():
-            make_folder(self.path)
-            write_atomic(self.path / "config.yaml", self.config.to_yaml().encode())
+            files.make_folder(self.path)
+            files.write_atomic(self.path / "config.yaml", self.config.to_yaml().encode())
         return finished
 
 
@@ -87,7 +78,7 @@ def read_config(folder: Path) -> RunConfig:
     """Reads the configuration of the run that a folder holds."""
     path = folder / "config.yaml"
     try:
-        text = read_regular(path).decode()
+        text = files.read_regular(path).decode()
     except (OSError, UnicodeDecodeError):
         raise InputError(
             f"Expected '{folder}' to hold a run (got no readable config.yaml); check the path."
@@ -141,18 +132,20 @@ def finished_runs(folder: Path) -> list[Path]:
     return [path.parent for path in found if not path.parent.name.startswith(".")]
 
 
-class _Scores(BaseModel):
-    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
+class _Loose(BaseModel):
+    """What is read again of a document that may hold more."""
 
+    model_config = ConfigDict(extra="allow", arbitrary_types_allowed=True, allow_inf_nan=False)
+
+
+class _Scores(_Loose):
     accuracy_matrix: list[list[float]]
     pm: float
     fm: float | None
     current: float
 
 
-class _Stream(BaseModel):
-    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
-
+class _Stream(_Loose):
     steps: list[str]
     seen_by_step: list[float]
     before: list[float | None]
@@ -163,8 +156,6 @@ class _Stream(BaseModel):
 
 
 class _Results(_Scores):
-    """The part of ``results.json`` that is read again."""
-
     schema_version: int
     dataset: str
     method: str
@@ -190,32 +181,31 @@ class _Results(_Scores):
 
 def read_results(path: Path) -> dict[str, Any]:
     """Reads a ``results.json``; one that is damaged is refused in one sentence."""
-    content: dict[str, Any] = read_json(path)
+    content: dict[str, Any] = files.read_json(path)
     try:
         found = _Results.model_validate(content)
+        count, steps = len(found.tasks), [] if found.stream is None else found.stream.steps
+        whole = count > 0 and "total" in found.seconds
+        whole &= [len(row) for row in found.accuracy_matrix] == list(range(1, count + 1))
+        whole &= all(0 <= c < len(found.class_names) for task in found.tasks for c in task)
+        whole &= "stream" not in content or len(steps) == count
     except (ValidationError, RecursionError):
-        raise _not_results(path) from None
-    matrix, tasks = found.accuracy_matrix, found.tasks
-    triangular = [len(row) for row in matrix] == list(range(1, len(tasks) + 1))
-    known = all(0 <= label < len(found.class_names) for task in tasks for label in task)
-    steps = [] if found.stream is None else found.stream.steps
-    known &= "stream" not in content or len(steps) == len(tasks)
-    if not tasks or not triangular or not known or "total" not in found.seconds:
-        raise _not_results(path)
+        whole = False
+    if not whole:
+        raise InputError(
+            f"Expected the results of a run in '{path}' (got another content); remove the file to "
+            "run it again."
+        )
+    if found.schema_version != SCHEMA_VERSION:
+        raise InputError(
+            f"Expected 'schema_version' {SCHEMA_VERSION} in '{path}' (got "
+            f"{found.schema_version}); use the release that wrote it."
+        )
     return content
 
 
-def _not_results(path: Path) -> InputError:
-    return InputError(
-        f"Expected the results of a run in '{path}' (got another content); remove the file to run "
-        "it again."
-    )
-
-
-class _Record(BaseModel):
+class _Record(_Loose):
     """One finished task in a checkpoint."""
-
-    model_config = ConfigDict(extra="allow", arbitrary_types_allowed=True, allow_inf_nan=False)
 
     graph: str
     task: int
@@ -237,9 +227,9 @@ def save_checkpoint(folder: Path, learner: Learner, done: list[dict[str, Any]]) 
         learner: The learner just after a task.
         done: One record per finished task.
     """
-    make_folder(folder)
+    files.make_folder(folder)
     state = {**learner_state(learner), "done": done}
-    write_atomic(folder / FILE, pack({"sha256": checksum(state), **state}))
+    files.write_atomic(folder / FILE, files.pack({"sha256": files.checksum(state), **state}))
 
 
 def load_checkpoint(
@@ -263,13 +253,13 @@ def read_checkpoint(folder: Path, device: torch.device | str = "cpu") -> dict[st
     if not path.exists():
         return None
     try:
-        state: dict[str, Any] = unpack(read_regular(path))
-        whole = state.pop("sha256") == checksum(state)
+        state: dict[str, Any] = files.unpack(files.read_regular(path))
+        whole = state.pop("sha256") == files.checksum(state)
     except Exception:  # damaged content raises anything
         whole = False
     if not whole:
         raise _damaged(folder)
-    return dict(to_device(state, device))
+    return dict(files.to_device(state, device))
 
 
 def _damaged(folder: Path) -> InputError:

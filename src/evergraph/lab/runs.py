@@ -21,17 +21,12 @@ from typer import Option
 
 from evergraph import __version__
 from evergraph.config import SCHEMA_VERSION, RunConfig
-from evergraph.errors import InputError
+from evergraph.errors import InputError, unknown_name
 from evergraph.events import Event, TaskDone
 from evergraph.files import write_atomic, write_json
 from evergraph.lab.diagnostics import Diagnostics
-from evergraph.lab.folder import (
-    Job,
-    check_restored,
-    load_checkpoint,
-    save_checkpoint,
-)
-from evergraph.lab.trackers import check_tracker, tracked
+from evergraph.lab.folder import Job, check_restored, load_checkpoint, save_checkpoint
+from evergraph.lab.trackers import TRACKERS, Tracker
 from evergraph.methods import Method
 from evergraph.metrics import scores, stream_scores
 from evergraph.nn.device import pick_device
@@ -42,28 +37,26 @@ from evergraph.train import Learner, train
 OnEvent = Callable[[Event], None]
 #: Least seconds between two checkpoints of a trial: writing one takes longer than a short task.
 TRIAL_CHECKPOINT = 5.0
-Device = Annotated[str, Option(help="auto, cpu or cuda.")]
+Device = Annotated[str, "auto, cpu or cuda."]
+SetOption = Annotated[
+    list[str] | None, Option("--set", help="A setting, key=value; repeat for more.")
+]
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run takes place; its fields are options of the command.
-
-    What is wrong is refused when it is made.
-    """
+    """Where a run takes place; its fields are options of the command."""
 
     device: Device = "auto"
     data_root: Annotated[
         Path | None,
         Option(help="Folder with datasets.", envvar="EVERGRAPH_DATA", show_envvar=True),
     ] = None
-    track: Annotated[str | None, Option(help="Follow runs in tensorboard or mlflow as well.")] = (
-        None
-    )
+    track: Annotated[str | None, "Follow runs in tensorboard or mlflow as well."] = None
 
     def __post_init__(self) -> None:
-        if self.track is not None:
-            check_tracker(self.track)
+        if self.track is not None and self.track not in TRACKERS:
+            raise unknown_name("tracker", self.track, TRACKERS)
         pick_device(self.device)
 
 
@@ -80,7 +73,7 @@ def run_job(
     """
     options = tuple(job.config.dataset_options.items())
     if place.track is not None:
-        on_event = tracked(place.track, job.config, job.path, on_event)
+        on_event = Tracker(place.track, job.config, job.path, on_event)
     return execute(
         job.config,
         job.path,
@@ -119,8 +112,7 @@ def execute(
     place = pick_device(device)
     graph = graph or load_graph(config.dataset, data_root, config.dataset_options or None)
     stream = TaskStream(graph, config.protocol, config.seed)
-    check_buffer(config, stream)
-    check_validation(config, type(method))
+    check_settings(config, stream, method)
     surroundings = environment(place)  # asks other programs: before there is anything to interrupt
     finished = Job(config, path).claim()
     if finished is not None:
@@ -148,7 +140,9 @@ def execute(
                     save_checkpoint(checkpoint, learner, done)
                     saved = time.monotonic()
                 if not trial:
-                    _write_events(path / "events.jsonl", done)
+                    told = [{k: v for k, v in part.items() if k != "embeddings"} for part in done]
+                    lines = "".join(json.dumps(part) + "\n" for part in told)
+                    write_atomic(path / "events.jsonl", lines.encode())
             if on_event is not None:
                 on_event(event)
     results = summarise(config, stream, done, diagnostics.result)
@@ -225,31 +219,19 @@ def identify(config: RunConfig) -> dict[str, Any]:
     }
 
 
-def check_buffer(config: RunConfig, stream: TaskStream) -> None:
-    """Refuses a buffer that cannot hold one node of every class."""
+def check_settings(config: RunConfig, stream: TaskStream, method: Method[Any]) -> None:
+    """Refuses a buffer too small for a node of every class, and missing validation nodes."""
     size = config.settings.get("buffer_size")
     if size is not None and size < stream.num_classes:
         raise InputError(
             f"Expected 'buffer_size' of at least the number of classes, {stream.num_classes} "
             f"(got {size}); raise it."
         )
-
-
-def check_validation(config: RunConfig, method: type[Method[Any]]) -> None:
-    """Refuses a method that needs validation nodes where none are held out."""
     if "validation" in method.needs and config.protocol.validation_fraction == 0:
         raise InputError(
-            f"Expected 'validation_fraction' above 0 for {method.__name__}, which needs "
+            f"Expected 'validation_fraction' above 0 for {type(method).__name__}, which needs "
             "validation nodes (got 0); set it to 0.1."
         )
-
-
-def _write_events(path: Path, done: list[dict[str, Any]]) -> None:
-    lines = [
-        json.dumps({key: value for key, value in record.items() if key != "embeddings"})
-        for record in done
-    ]
-    write_atomic(path, ("\n".join(lines) + "\n").encode())
 
 
 def environment(device: torch.device) -> dict[str, Any]:

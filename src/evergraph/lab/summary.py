@@ -17,10 +17,12 @@ from typing import Any
 from evergraph.errors import InputError
 from evergraph.files import read_json
 from evergraph.lab.folder import finished_runs, read_config
-from evergraph.lab.tables import PAPER_SEEDS, STREAM_METRICS, Claim
+from evergraph.lab.tables import METRICS, PAPER_SEEDS, STREAM_METRICS, Claim
 from evergraph.stream import Protocol
 
 CONFIDENCE = 0.95
+#: What runs of one summary share, as their results name it.
+SHARED = ["dataset", "method", "label", "overrides", "settings", "protocol_hash", "evaluated_on"]
 
 
 def collect_results(folder: Path) -> list[dict[str, Any]]:
@@ -59,29 +61,17 @@ def summarise_grid(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
                 "differ); give the variants different labels with @label or another --output."
             )
         runs.sort(key=lambda run: int(run["seed"]))
-        summary.append(
-            {
-                "dataset": dataset,
-                "method": runs[0]["method"],
-                "label": label,
-                "overrides": runs[0]["overrides"],
-                "settings": runs[0]["settings"],
-                "protocol_hash": runs[0]["protocol_hash"],
-                "evaluated_on": runs[0]["evaluated_on"],
-                "seeds": [run["seed"] for run in runs],
-                "pm": mean_std([run["pm"] for run in runs]),
-                "fm": mean_std([run["fm"] for run in runs]),
-                "current": mean_std([run["current"] for run in runs]),
-                "seconds": mean_std([run["seconds"]["total"] for run in runs]),
-                "memory_bytes": max(run["memory_bytes"] for run in runs),
-                "memory_bytes_without_graph": most_without_graph(runs),
-            }
-        )
+        entry = {key: runs[0][key] for key in SHARED}
+        entry["seeds"] = [run["seed"] for run in runs]
+        entry |= {key: mean_std([run[key] for run in runs]) for key in METRICS}
+        entry["seconds"] = mean_std([run["seconds"]["total"] for run in runs])
+        entry["memory_bytes"] = max(run["memory_bytes"] for run in runs)
+        entry["memory_bytes_without_graph"] = most_without_graph(runs)
         if all("stream" in run for run in runs):
-            streams = [run["stream"] for run in runs]
-            summary[-1]["stream"] = {
-                key: mean_std([stream[key] for stream in streams]) for key in STREAM_METRICS
+            entry["stream"] = {
+                key: mean_std([run["stream"][key] for run in runs]) for key in STREAM_METRICS
             }
+        summary.append(entry)
     return summary
 
 

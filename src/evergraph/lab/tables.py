@@ -1,19 +1,25 @@
-"""Tables: one run, or a grid of them, beside the paper's numbers; for terminals and Markdown."""
+"""Tables: one run, or a grid of them, beside the paper's numbers; for terminals and Markdown.
+
+What a command answers is printed here too: tables with lines below, or JSON.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
 
-from rich.console import JustifyMethod
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
 from evergraph.config import load_mapping, usual_protocol
 
+#: Characters in a line where no terminal sets a limit.
+PIPE_WIDTH = 200
 #: Runs behind each number that the paper prints.
 PAPER_SEEDS = 10
 METRICS = {"pm": "PM ↑", "fm": "FM ↓", "current": "Current ↑"}
@@ -56,6 +62,32 @@ class Sheet:
         rows = [[cell.replace("|", "\\|") for cell in row] for row in self.rows]
         lines = [self.columns, rule, *rows]
         return "\n".join([f"**{self.title}**", "", *(f"| {' | '.join(line)} |" for line in lines)])
+
+
+def make_console(*, stderr: bool = False) -> Console:
+    """Returns a console that fits its terminal, or is wide enough for any table in a pipe."""
+    console = Console(stderr=stderr)
+    return console if console.is_terminal else Console(stderr=stderr, width=PIPE_WIDTH)
+
+
+def show(content: Any, sheets: Iterable[Sheet], as_json: bool, *lines: str) -> None:
+    """Prints the answer of a command: as JSON, or as tables with lines below."""
+    if as_json:
+        print(json.dumps(content, indent=2))
+        return
+    console = make_console()
+    for sheet in sheets:
+        console.print(sheet.rich())
+    for line in filter(None, lines):
+        console.print(line, markup=False)
+
+
+def warn_unused(method: str, unused: frozenset[str], given: Iterable[str]) -> None:
+    """Says on standard error which of the user's settings have no effect."""
+    words = " and ".join(f"'{key}'" for key in sorted(unused.intersection(given)))
+    if words:
+        text = f"warning: setting {words} has no effect on {method} as it is set otherwise"
+        make_console(stderr=True).print(text, markup=False)
 
 
 def as_markdown(sheets: Sequence[Sheet]) -> str:

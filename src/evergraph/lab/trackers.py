@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from evergraph.config import RunConfig
-from evergraph.errors import InputError, unknown_name
 from evergraph.events import Epoch, Event, TaskStarted
+from evergraph.lab import import_extra
 
 #: Epochs between two losses that are told: reading one may wait for the device.
 EVERY = 10
@@ -17,46 +18,32 @@ OnEvent = Callable[[Event], None]
 Opened = tuple[Callable[[str, float, int], object], Callable[[], object]]
 
 
-def _open_tensorboard(config: RunConfig, path: Path) -> Opened:
+def _open_tensorboard(tensorboard: Any, config: RunConfig, path: Path) -> Opened:
     """Writes event files into the run's folder, below ``tensorboard/``."""
-    from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra
-
-    writer = SummaryWriter(str(path / "tensorboard"))
+    writer = tensorboard.SummaryWriter(str(path / "tensorboard"))
     return writer.add_scalar, writer.close
 
 
-def _open_mlflow(config: RunConfig, path: Path) -> Opened:
+def _open_mlflow(mlflow: Any, config: RunConfig, path: Path) -> Opened:
     """Logs to the tracking server that ``MLFLOW_TRACKING_URI`` names, or to local files."""
-    import mlflow  # noqa: PLC0415 - an extra
-
     mlflow.start_run(run_name=f"{config.dataset_name} {config.label} seed {config.seed}")
     described = {"dataset": config.dataset_name, "method": config.method, "seed": config.seed}
     mlflow.log_params({**described, "config": config.hash, **config.settings})
     return mlflow.log_metric, mlflow.end_run
 
 
-TRACKERS = {"tensorboard": _open_tensorboard, "mlflow": _open_mlflow}
-
-
-def check_tracker(name: str | None) -> None:
-    """Refuses a tracker that there is none of."""
-    if name is not None and name not in TRACKERS:
-        raise unknown_name("tracker", name, TRACKERS)
-
-
-def tracked(
-    name: str | None, config: RunConfig, path: Path, on_event: OnEvent | None
-) -> OnEvent | None:
-    """Returns what takes a run's events: ``on_event`` and the tracker, if one is named.
-
-    The tracker is opened by the first event, so that a finished run opens none.
-    """
-    check_tracker(name)
-    return on_event if name is None else Tracker(name, config, path, on_event)
+#: The module of each, and what begins a run with it.
+TRACKERS = {
+    "tensorboard": ("torch.utils.tensorboard", _open_tensorboard),
+    "mlflow": ("mlflow", _open_mlflow),
+}
 
 
 class Tracker:
-    """Turns events into numbers: losses, accuracies, seconds."""
+    """Turns events into numbers: losses, accuracies, seconds; passes each event on.
+
+    The tracker is opened by the first event, so that a finished run opens none.
+    """
 
     def __init__(self, name: str, config: RunConfig, path: Path, on_event: OnEvent | None) -> None:
         self.name, self.config, self.path, self.on_event = name, config, path, on_event
@@ -65,7 +52,7 @@ class Tracker:
         self.steps: dict[str, int] = {}
 
     def __call__(self, event: Event) -> None:
-        """Takes an event of the training loop and passes it on."""
+        """Takes an event of the training loop."""
         log, close = self.opened = self.opened or self._open()
         if isinstance(event, TaskStarted):
             self.num_tasks = event.num_tasks
@@ -86,10 +73,6 @@ class Tracker:
             self.on_event(event)
 
     def _open(self) -> Opened:
-        try:
-            return TRACKERS[self.name](self.config, self.path)
-        except ImportError:
-            raise InputError(
-                f"Expected the package {self.name} for '--track {self.name}' (it is not "
-                "installed); install the extra with pip install 'evergraph[track]'."
-            ) from None
+        module, begin = TRACKERS[self.name]
+        what = f"the package {self.name} for '--track {self.name}'"
+        return begin(import_extra(module, "track", what), self.config, self.path)

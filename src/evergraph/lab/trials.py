@@ -4,79 +4,52 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import yaml
+from pydantic import BeforeValidator
+from pydantic.dataclasses import dataclass
 
 from evergraph.config import parse_settings
 from evergraph.errors import InputError
 from evergraph.files import make_folder, write_atomic
 
+#: In percent; an empty field of a file means none.
+Score = Annotated[float | None, BeforeValidator(lambda text: None if text == "" else text)]
+
 
 @dataclass(frozen=True)
 class TrialRow:
-    """One trial: its settings and their mean scores on validation nodes, in percent.
+    """One trial: its settings and their mean scores on validation nodes."""
 
-    Attributes:
-        dataset: Name of the graph.
-        method: Label of the method.
-        trial: Its number in the search; 0 is where the search started.
-        seeds: How many seeds the scores are a mean of; 0 if a run failed.
-        pm: Mean PM, None if a run failed.
-        fm: Mean FM, None for a single task as well.
-        current: Mean Current.
-        settings: What was searched, ``key=value`` with blanks between.
-    """
-
-    dataset: str
-    method: str
-    trial: int
-    seeds: int
-    pm: float | None
-    fm: float | None
-    current: float | None
-    settings: str
+    dataset: str  # the graph's name
+    method: str  # its label
+    trial: int  # its number in the search; 0 is where the search started
+    seeds: int  # that the scores are a mean of; 0 if a run failed, which leaves no scores
+    pm: Score
+    fm: Score  # None for a single task as well
+    current: Score
+    settings: str  # what was searched, key=value with blanks between
 
 
 @dataclass(frozen=True)
 class SeedRow:
-    """One run of a trial and its scores in percent; the settings stand in the row of the trial.
+    """One run of a trial and its scores; the settings stand in the row of the trial."""
 
-    Attributes:
-        dataset: Name of the graph.
-        method: Label of the method.
-        trial: Number of the trial.
-        seed: The run's seed.
-        nodes: ``validation`` or ``test``: what was judged.
-        pm: PM, None if the run failed.
-        fm: FM.
-        current: Current.
-    """
-
-    dataset: str
-    method: str
-    trial: int
+    dataset: str  # the graph's name
+    method: str  # its label
+    trial: int  # number of the trial
     seed: int
-    nodes: str
-    pm: float | None
-    fm: float | None
-    current: float | None
+    nodes: str  # validation or test: what was judged
+    pm: Score  # None if the run failed, as all scores
+    fm: Score
+    current: Score
 
 
 Row = TypeVar("Row", TrialRow, SeedRow)
-#: What the fields of a row are read as.
-_READ: dict[str, Callable[[str], Any]] = {
-    "str": str,
-    "int": int,
-    "float | None": lambda text: float(text) if text else None,
-}
-
-
-def _columns(kind: type[Row]) -> list[str]:
-    return [field.name for field in fields(kind)]
 
 
 def settings_text(settings: Mapping[str, Any], between: str = " ") -> str:
@@ -94,7 +67,7 @@ def write_rows(rows: Iterable[Row], kind: type[Row]) -> bytes:
     """Writes rows as CSV; scores with two decimals."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_columns(kind))
+    writer.writerow(field.name for field in fields(kind))
     for row in rows:
         writer.writerow(f"{v:.2f}" if isinstance(v, float) else v for v in astuple(row))
     return text.getvalue().encode()
@@ -103,15 +76,12 @@ def write_rows(rows: Iterable[Row], kind: type[Row]) -> bytes:
 def read_rows(path: Path, kind: type[Row]) -> list[Row]:
     """Reads what :func:`write_rows` wrote, turning every failure into one sentence."""
     try:
-        lines = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8"))))
-        if lines[:1] != [_columns(kind)]:
+        lines = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))
+        if lines.fieldnames != [field.name for field in fields(kind)]:
             raise ValueError("other columns")
-        reads = [_READ[str(field.type)] for field in fields(kind)]
-        return [
-            kind(*(read(text) for read, text in zip(reads, line, strict=True)))
-            for line in lines[1:]
-        ]
-    except (OSError, ValueError) as error:
+        values: list[dict[str, Any]] = list(lines)
+        return [kind(**line) for line in values]
+    except (OSError, ValueError, TypeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a log of trials"
         raise InputError(
             f"Expected to read '{path}' (got: {reason}); name a folder that evergraph tune wrote."

@@ -3,8 +3,12 @@
 Optuna proposes; every search goes in rounds of :data:`BATCH` trials, whatever the number of
 workers, so that the outcome depends neither on them nor on timing. All searches of a command go
 round by round together: wherever it is stopped, every method has had the same effort. Optuna's
-study is rebuilt from finished run folders, which is how a search continues. Trials may also be
-drawn blind, for every seed to choose among (:mod:`evergraph.lab.nested`).
+study is rebuilt from finished run folders, which is how a search continues.
+
+A seed draws its own split, so that a validation node of one seed may be a test node of another, and
+settings that are chosen once for all seeds have seen nodes that judge them. In nested tuning trials
+are drawn blind, and every seed chooses among them by its own validation nodes, which it never
+judges; what the usual choice would have been is known from the same runs.
 """
 
 from __future__ import annotations
@@ -19,6 +23,8 @@ import torch
 
 from evergraph.config import RunConfig, Variant, resolve
 from evergraph.errors import InputError
+from evergraph.lab import import_extra
+from evergraph.lab.summary import mean_std
 from evergraph.lab.tables import METRICS
 from evergraph.lab.trials import SeedRow, TrialRow, settings_text
 from evergraph.methods import method_class
@@ -43,101 +49,8 @@ RECIPE: SearchSpace = {
 }
 
 Settings = dict[str, Any]
-Point = tuple[int, ...]  # of a grid: the place of every setting among its values
 Results = dict[str, Any] | None  # of a run, None if it failed
 Measure = Callable[[Sequence[RunConfig]], Sequence[Results]]
-
-
-def settings_at(space: SearchSpace, point: Point) -> Settings:
-    """Returns the values at a point of a grid."""
-    return {key: space[key][place] for key, place in zip(space, point, strict=True)}
-
-
-def point_of(space: SearchSpace, settings: Settings) -> Point:
-    """Finds the point of a grid that has some values."""
-    return tuple(values.index(settings[key]) for key, values in space.items())
-
-
-def draw_new(space: SearchSpace, known: Iterable[Point], generator: torch.Generator) -> Point:
-    """Draws a point of a grid that is not known yet; there must be one."""
-    while True:
-        sizes = [len(values) for values in space.values()]
-        point = tuple(int(torch.randint(size, (), generator=generator)) for size in sizes)
-        if point not in known:
-            return point
-
-
-def num_points(space: SearchSpace) -> int:
-    """Counts the points of a grid."""
-    return math.prod(len(values) for values in space.values())
-
-
-class Proposals:
-    """Asks Optuna's tree-structured Parzen estimator for points of a grid, none twice.
-
-    Numbers are searched by their place in the grid, which is how a grid of powers is searched
-    by its logarithm; words as categories.
-
-    Args:
-        space: The grid.
-        start: The point that is proposed first.
-        seed: Source of all draws.
-    """
-
-    def __init__(self, space: SearchSpace, start: Settings, seed: int = 0) -> None:
-        optuna = _import_optuna()
-        self.failed = optuna.trial.TrialState.FAIL
-        self.space = space
-        self.distributions = {
-            key: optuna.distributions.IntDistribution(0, len(values) - 1)
-            if _numeric(values)
-            else optuna.distributions.CategoricalDistribution(range(len(values)))
-            for key, values in space.items()
-        }
-        self.asked: dict[Point, Any] = {}
-        self.generator = make_generator(seed, "tuning")
-        sampler = optuna.samplers.TPESampler(
-            seed=seed, n_startup_trials=STARTUP, constant_liar=True
-        )
-        self.study = optuna.create_study(direction="maximize", sampler=sampler)
-        self._enqueue(point_of(space, start))
-
-    def ask(self, count: int) -> list[Settings]:
-        """Returns new points, as many as asked for or as the grid still has."""
-        count = min(count, num_points(self.space) - len(self.asked))
-        return [settings_at(self.space, self._ask_new()) for _ in range(count)]
-
-    def tell(self, settings: Settings, value: float | None) -> None:
-        """Takes the value of a point, None if it has none."""
-        trial = self.asked[point_of(self.space, settings)]
-        self.study.tell(trial, value, state=self.failed if value is None else None)
-
-    def _enqueue(self, point: Point) -> None:
-        self.study.enqueue_trial(dict(zip(self.space, point, strict=True)))
-
-    def _ask_new(self) -> Point:
-        for attempt in range(PATIENCE + 1):
-            if attempt == PATIENCE:
-                self._enqueue(draw_new(self.space, self.asked, self.generator))
-            trial = self.study.ask(self.distributions)
-            point = tuple(trial.params[key] for key in self.space)
-            if point not in self.asked:
-                break
-            self.study.tell(trial, state=self.failed)
-        self.asked[point] = trial
-        return point
-
-
-def _import_optuna() -> Any:
-    try:
-        import optuna  # noqa: PLC0415 - an extra that only tuning needs
-    except ImportError:
-        raise InputError(
-            "Expected the package 'optuna' to search with (it is not installed); install it with "
-            "pip install 'evergraph[tune]'."
-        ) from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna
 
 
 def _numeric(values: Iterable[Any]) -> bool:
@@ -147,13 +60,19 @@ def _numeric(values: Iterable[Any]) -> bool:
 class Search:
     """The search of one method's settings on one dataset.
 
+    Optuna's tree-structured Parzen estimator proposes points of the grid, none twice. Numbers are
+    searched by their place in the grid, which is how a grid of powers is searched by its logarithm;
+    words as categories.
+
     Args:
         dataset: The graph.
-        method: The method; settings given with it are not searched.
+        method: The method; settings given with it, and those without effect, are not searched.
         shared: Settings for every method that has them; not searched either.
         recipe: Whether to search :data:`RECIPE` besides the method's own grid.
 
     Attributes:
+        start: What the method has now, the first trial.
+        space: The grid.
         trials: The points of the grid that are tried.
         runs: Results by judged nodes (``validation`` or ``test``), trial and seed.
     """
@@ -171,23 +90,68 @@ class Search:
         config = resolve(dataset, method, 0, self.shared)
         now = {**config.settings, **config.training.model_dump(), **config.model.model_dump()}
         declared = {**method_class(method.name).search, **(RECIPE if recipe else {})}
-        fixed = {*method.options, *shared}
+        fixed = {*method.options, *shared, *config.unused()}
         self.start = {key: now[key] for key in declared if key not in fixed}
-        self.space = {key: _with(declared[key], value) for key, value in self.start.items()}
+        self.space: dict[str, tuple[Any, ...]] = {}
+        for key, value in self.start.items():  # which the grid may lack; numbers stay in order
+            values = declared[key] if value in declared[key] else (*declared[key], value)
+            self.space[key] = tuple(sorted(values)) if _numeric(values) else values
         self.names = config.dataset_name, method.label
         self.trials: list[Settings] = []
+        self.asked: list[Any] = []  # Optuna's trials
         self.runs: dict[tuple[str, int, int], Results] = {}
 
+    @property
+    def num_points(self) -> int:
+        """Counts the points of the grid."""
+        return math.prod(len(values) for values in self.space.values())
+
     @cached_property
-    def proposals(self) -> Proposals:
-        """Proposes what to try next."""
-        return Proposals(self.space, self.start)
+    def optuna(self) -> Any:
+        """Imports Optuna, an extra that only tuning needs."""
+        optuna = import_extra("optuna", "tune", "the package 'optuna' to search with")
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        return optuna
+
+    @cached_property
+    def study(self) -> Any:
+        """Makes Optuna's study, which begins with the start."""
+        draws = {"seed": 0, "n_startup_trials": STARTUP, "constant_liar": True}
+        sampler = self.optuna.samplers.TPESampler(**draws)
+        study = self.optuna.create_study(direction="maximize", sampler=sampler)
+        study.enqueue_trial(
+            {key: values.index(self.start[key]) for key, values in self.space.items()}
+        )
+        return study
 
     def propose(self, count: int) -> list[int]:
         """Adds trials and returns their numbers, fewer than asked for where the grid ends."""
+        kinds = self.optuna.distributions
+        distributions = {
+            key: kinds.IntDistribution(0, len(values) - 1)
+            if _numeric(values)
+            else kinds.CategoricalDistribution(range(len(values)))
+            for key, values in self.space.items()
+        }
         first = len(self.trials)
-        self.trials += self.proposals.ask(count)
+        while len(self.trials) < min(first + count, self.num_points):
+            for attempt in range(PATIENCE + 1):
+                if attempt == PATIENCE:
+                    self.study.enqueue_trial(self._draw_new(self._generator))
+                trial = self.study.ask(distributions)
+                settings = {key: values[trial.params[key]] for key, values in self.space.items()}
+                if settings not in self.trials:
+                    break
+                self.study.tell(trial, state=self.optuna.trial.TrialState.FAIL)
+            self.trials.append(settings)
+            self.asked.append(trial)
         return list(range(first, len(self.trials)))
+
+    def tell(self, trial: int) -> None:
+        """Tells the study what a trial came to."""
+        value = self.mean(trial)
+        state = self.optuna.trial.TrialState.FAIL if value is None else None
+        self.study.tell(self.asked[trial], value, state=state)
 
     def draw(self, count: int) -> None:
         """Makes the trials at once: the start, then others drawn blind from the grid.
@@ -195,10 +159,24 @@ class Search:
         The first of a larger number are the same, and a grid with fewer points is taken whole.
         """
         generator = make_generator(0, "candidates")
-        points = [point_of(self.space, self.start)]
-        while len(points) < min(count, num_points(self.space)):
-            points.append(draw_new(self.space, points, generator))
-        self.trials = [settings_at(self.space, point) for point in points]
+        self.trials = [self.start]
+        while len(self.trials) < min(count, self.num_points):
+            places = self._draw_new(generator)
+            self.trials.append({key: self.space[key][place] for key, place in places.items()})
+
+    @cached_property
+    def _generator(self) -> torch.Generator:
+        return make_generator(0, "tuning")
+
+    def _draw_new(self, generator: torch.Generator) -> dict[str, int]:
+        """Draws a point that is not tried yet, as places in the grid; there must be one."""
+        while True:
+            places = {
+                key: int(torch.randint(len(values), (), generator=generator))
+                for key, values in self.space.items()
+            }
+            if {key: self.space[key][place] for key, place in places.items()} not in self.trials:
+                return places
 
     def config(self, trial: int, seed: int, nodes: str = "validation") -> RunConfig:
         """Describes a run of a trial; its label, and so its folder, names the settings.
@@ -233,7 +211,7 @@ class Search:
 
     def num_runs(self, trials: int, seeds: int, finalists: int = 0) -> int:
         """Counts the runs of the whole search."""
-        points = min(trials, num_points(self.space))
+        points = min(trials, self.num_points)
         return (points + min(finalists, points)) * seeds
 
     def rows(self) -> list[TrialRow]:
@@ -259,14 +237,6 @@ class Search:
         ]
 
 
-def _with(values: tuple[Any, ...], start: Any) -> tuple[Any, ...]:
-    """Adds the start to the values of a grid where it is missing; numbers stay in order."""
-    if start in values:
-        return values
-    joined = (*values, start)
-    return tuple(sorted(joined)) if _numeric(joined) else joined
-
-
 def run_trials(
     places: Sequence[tuple[Search, int, int]], measure: Measure, nodes: str = "validation"
 ) -> None:
@@ -282,27 +252,88 @@ def run_searches(
     *,
     trials: int,
     seeds: int,
-    finalists: int,
+    finalists: int = 0,
+    per_seed: bool = False,
     measure: Measure,
     after_round: Callable[[], None],
 ) -> None:
-    """Runs all searches round by round, then their best trials on as many seeds again.
+    """Runs all searches together, then the best trials on as many seeds again.
+
+    For a choice per seed, trials are drawn blind and run on all seeds, then what was chosen in any
+    way on test nodes.
 
     Args:
         searches: What is tuned.
         trials: Trials of each search; a smaller grid is searched whole.
         seeds: Seeds of each trial, from 0 on.
         finalists: How many of the best trials run on ``seeds`` more.
+        per_seed: Whether every seed chooses.
         measure: Runs configurations, returning results in their order, None for failures.
         after_round: Called when results of a round are in.
     """
-    for done in range(0, trials, BATCH):
-        count = min(BATCH, trials - done)
-        new = [(search, trial) for search in searches for trial in search.propose(count)]
-        run_trials([(*pair, seed) for pair in new for seed in range(seeds)], measure)
-        for search, trial in new:
-            search.proposals.tell(search.trials[trial], search.mean(trial))
+    if per_seed:
+        for search in searches:
+            search.draw(trials)
+        places = [
+            (search, trial, seed)
+            for dataset in dict.fromkeys(search.names[0] for search in searches)
+            for trial in range(trials)  # candidate by candidate: all methods advance alike
+            for search in searches
+            if search.names[0] == dataset and trial < len(search.trials)
+            for seed in range(seeds)
+        ]
+        run_trials(places, measure)
         after_round()
-    best = [(search, trial) for search in searches for trial in search.finalists(finalists)]
-    run_trials([(*pair, seed) for pair in best for seed in range(seeds, 2 * seeds)], measure)
+        best = [
+            (search, *pair)
+            for search in searches
+            for pair in sorted({p for pairs in choices(search, seeds).values() for p in pairs})
+        ]
+    else:
+        for done in range(0, trials, BATCH):
+            count = min(BATCH, trials - done)
+            new = [(search, trial) for search in searches for trial in search.propose(count)]
+            run_trials([(*pair, seed) for pair in new for seed in range(seeds)], measure)
+            for search, trial in new:
+                search.tell(trial)
+            after_round()
+        best = [
+            (search, trial, seed)
+            for search in searches
+            for trial in search.finalists(finalists)
+            for seed in range(seeds, 2 * seeds)
+        ]
+    run_trials(best, measure, "test" if per_seed else "validation")
     after_round()
+
+
+def choices(search: Search, seeds: int) -> dict[str, list[tuple[int, int]]]:
+    """Returns by each way to choose the trial that every seed gets, as (trial, seed).
+
+    A seed is left out where no trial could be measured.
+    """
+    ways: dict[str, list[tuple[int, int]]] = {"preset": [], "one": [], "per_seed": []}
+    one = search.finalists(1)
+    for seed in range(seeds):
+        runs = [search.runs["validation", trial, seed] for trial in range(len(search.trials))]
+        own = {trial: run["pm"] for trial, run in enumerate(runs) if run is not None}
+        ways["preset"].append((0, seed))
+        ways["one"] += [(trial, seed) for trial in one]
+        ways["per_seed"] += [(max(own, key=own.__getitem__), seed)] if own else []
+    return ways
+
+
+def nested_outcome(search: Search, seeds: int) -> dict[str, Any]:
+    """Summarises what every way to choose comes to on test nodes, and what it changes."""
+    found: dict[str, Any] = {}
+    pm: dict[str, dict[int, float]] = {}
+    for way, pairs in choices(search, seeds).items():
+        runs = {seed: search.runs["test", trial, seed] for trial, seed in pairs}
+        known = {seed: run for seed, run in runs.items() if run is not None}
+        pm[way] = {seed: run["pm"] for seed, run in known.items()}
+        scores = {key: mean_std([run[key] for run in known.values()]) for key in METRICS}
+        found[way] = {"chosen": [trial for trial, _ in pairs], **scores}
+    both = pm["one"].keys() & pm["per_seed"].keys()
+    change = mean_std([pm["per_seed"][seed] - pm["one"][seed] for seed in sorted(both)])
+    about = {"dataset": search.names[0], "method": search.names[1], "trials": len(search.trials)}
+    return {**about, "seeds": list(range(seeds)), **found, "change": change}

@@ -104,7 +104,7 @@ class JointConfig(MethodConfig):
     def hashed_as(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Leaves out what changes nothing, so that runs of 0.1.0 are known by their hash."""
         learner = settings.get("learner", "network")
-        unused = set() if learner == "appnp" else {"teleport", "propagation_steps"}
+        unused = set() if learner == "appnp" else set(PROPAGATION)
         unused |= {"learner"} if learner == "network" else set()
         return {key: value for key, value in settings.items() if key not in unused}
 
@@ -121,7 +121,7 @@ class Joint(Method[JointConfig]):
     paper = "Caruana, Multitask Learning"
     year = 1997
     needs = frozenset({"old_labels"})
-    search: ClassVar[SearchSpace] = {  # `analytic` chooses for itself
+    search: ClassVar[SearchSpace] = {  # of which a learner's own are searched
         "lr": (0.001, 0.005, 0.01),
         "dropout": (0.2, 0.35, 0.5, 0.65, 0.8),
         "weight_decay": (0.0, 5e-4, 2e-3, 5e-3),

@@ -83,6 +83,11 @@ class Protocol(Config):
         """Fields that 0.1.0 had not, where they do what it did: its runs keep their hashes."""
         return {"stream"} if self.stream == "class" else set()
 
+    @property
+    def unused(self) -> frozenset[str]:
+        """Fields that change nothing: a time step brings the classes that came in it."""
+        return frozenset({"classes_per_task"} if self.stream == "time" else ())
+
 
 AMAZON_SHARES = (0.3, 0.75, 0.65, 0.3, 0.9, 0.3, 0.4, 0.75)
 ARXIV_SHARES = (0.3, 0.3, 0.3, 0.3, 0.35, 0.85, 0.2, 0.2, 0.8, 0.3, 0.3, 0.8, 0.4, 0.35, 0.25)

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 import evergraph
+from evergraph.lab.api import parse_methods
 from evergraph.lab.cli import COMMANDS, EXAMPLES
-from evergraph.lab.grid import parse_methods
 from evergraph.memory import SELECTORS
 from evergraph.methods import METHODS
 from evergraph.stream import protocol_for

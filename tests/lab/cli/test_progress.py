@@ -9,8 +9,7 @@ import pytest
 from rich.console import Console
 
 from evergraph.config import Variant, resolve
-from evergraph.lab.cli.progress import GridProgress
-from evergraph.lab.engines import Message
+from evergraph.lab.cli.grids import GridProgress
 from evergraph.lab.folder import Job, make_jobs
 
 RESULTS = {"pm": 81.234}
@@ -46,16 +45,16 @@ def test_time_left_counts_finished_jobs_and_parts_but_nothing_from_before():
     clock.progress.done(first, RESULTS, "finished before")
     assert clock.left() == "starting"
     clock.now = 30.0  # until workers are loaded
-    clock.progress.message(Message(7, second.name, 0.0, "task 1/2"))
+    clock.progress.message(7, second.name, 0.0, "task 1/2")
     assert clock.left() == "starting"
     clock.now = 90.0
-    clock.progress.message(Message(7, second.name, 0.5, "task 1/2"))
+    clock.progress.message(7, second.name, 0.5, "task 1/2")
     assert clock.left() == "0:05:00"  # half a job a minute, two and a half are left
     clock.progress.done(second, RESULTS, None)
     assert clock.left() == "0:02:00"
     clock.progress.done(third, None, "ValueError: no")
     clock.progress.done(fourth, RESULTS, None)
-    clock.progress.message(Message(7, fourth.name, 1.0, "late"))
+    clock.progress.message(7, fourth.name, 1.0, "late")
     assert clock.left() == "0:00:00"
 
 

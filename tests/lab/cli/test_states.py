@@ -255,7 +255,7 @@ import os, signal, sys, time
 from evergraph.lab import cli
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-cli.app = lambda standalone_mode: exec("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)")
+cli.app = lambda: exec("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)")
 sys.argv = ["evergraph", "run"]
 cli.main()
 """

@@ -97,6 +97,27 @@ def test_time_stream_of_a_static_graph_is_one_sentence(work: Path, command: Comm
     assert "Expected 'stream' to be 'class' or 'time' (got 'blurry')" in answer.err
 
 
+def test_time_stream_of_cora_says_that_it_has_no_times(work: Path, command: Command):
+    answer = command("run", "--dataset", "cora", "--stream", "time", *SMALL)
+    assert answer.code == 2
+    assert "Expected 'time' in 'cora' for a time stream (got none)" in answer.err
+    assert "choose --stream class" in answer.err
+    answer = command("run", "--dataset", "cora", "--stream", "time", "--set", "pooled=true")
+    assert "Expected 'pooled' false in a time stream" in answer.err
+
+
+def test_classes_per_task_in_time_is_told_to_have_no_effect(dated: Path, command: Command):
+    words = (*WORDS, "--method", "finetune", "--output", "out")
+    answer = command("run", *words, "--classes-per-task", 2)
+    assert answer.code == 0
+    assert "warning: setting 'classes_per_task' has no effect on finetune" in answer.err
+    assert "warning" not in command("run", *WORDS, "--method", "finetune").err
+    grid = (*WORDS, "--method", "finetune@mine", "--seeds", 1, "--output", "grid")
+    answer = command("compare", *grid, "--classes-per-task", 2)
+    assert answer.code == 0
+    assert "warning: setting 'classes_per_task' has no effect on mine" in answer.err
+
+
 def test_class_stream_says_nothing_of_time(work: Path, command: Command):
     answer = command("run", "--dataset", "graph.npz", *SMALL, "--output", "out", "--json")
     assert "stream" not in json.loads(answer.out)

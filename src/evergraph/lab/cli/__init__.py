@@ -17,7 +17,7 @@ from dataclasses import fields, is_dataclass
 from importlib import import_module
 from inspect import Parameter, Signature, signature
 from types import FrameType, ModuleType
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from evergraph import __version__
 from evergraph.errors import InputError
@@ -57,7 +57,7 @@ def main() -> None:
     """Runs the command: exit code 2 and one sentence for bad input, 130 and 143 for signals."""
     try:
         with signals_raised():
-            code = app(standalone_mode=False)
+            code = app()
     except InputError as error:
         sys.exit(fail(str(error), 2))
     except Stopped as stop:
@@ -67,7 +67,7 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def app(standalone_mode: bool) -> Any:
+def app() -> Any:
     """Parses the words with Typer and calls the command; wrong words become one sentence."""
     import typer  # noqa: PLC0415 - see above
 
@@ -105,7 +105,7 @@ def app(standalone_mode: bool) -> Any:
         else:
             parser.command(name, help=text)(fail)
     try:
-        return parser(standalone_mode=standalone_mode)
+        return parser(standalone_mode=False)
     except usage_error as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error)
@@ -116,19 +116,19 @@ def app(standalone_mode: bool) -> Any:
 
 
 def flatten(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes an option of each field where a command's parameter is a dataclass."""
+    """Makes an option of each parameter, and of each field where one is a dataclass.
+
+    What a parameter is annotated with in words is the help of its option.
+    """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
     words: list[Parameter] = []
     for word in signature(command).parameters.values():
         if word.name not in groups:
-            words.append(word.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[word.name]))
+            words.append(_option(word.name, hints[word.name], word.default))
             continue
         inner = get_type_hints(groups[word.name], include_extras=True)
-        words += [
-            Parameter(f.name, Parameter.KEYWORD_ONLY, default=f.default, annotation=inner[f.name])
-            for f in fields(groups[word.name])
-        ]
+        words += [_option(f.name, inner[f.name], f.default) for f in fields(groups[word.name])]
 
     def call(**given: Any) -> Any:
         for name, group in groups.items():
@@ -139,6 +139,17 @@ def flatten(command: Callable[..., Any]) -> Callable[..., Any]:
     call.__annotations__ = {word.name: word.annotation for word in words}
     call.__signature__ = Signature(words)  # type: ignore[attr-defined]
     return call
+
+
+def _option(name: str, hint: Any, default: Any) -> Parameter:
+    import typer  # noqa: PLC0415 - see above
+
+    what = get_args(hint)[1] if get_origin(hint) is Annotated else None
+    if isinstance(what, str):
+        kind = get_args(hint)[0]
+        flags = [f"--{name.replace('_', '-')}"] if kind is bool else []  # without its opposite
+        hint = Annotated[kind, typer.Option(*flags, help=what)]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
 def load(name: str) -> ModuleType:

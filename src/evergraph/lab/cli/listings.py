@@ -1,20 +1,38 @@
-"""``evergraph datasets`` and ``evergraph methods``: what there is."""
+"""``evergraph datasets`` and ``evergraph methods``: what there is, and what can be built."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from evergraph.lab.cli import options
-from evergraph.lab.cli.build import BuildOptions, build
-from evergraph.lab.cli.progress import show
-from evergraph.lab.tables import Sheet
+from evergraph.errors import InputError
+from evergraph.lab.cli.runs import JsonOption
+from evergraph.lab.tables import Sheet, make_console, show
 from evergraph.memory import SELECTORS
 from evergraph.methods import METHODS
 from evergraph.stream import protocol_for
 from evergraph.stream.datasets import DATASETS
+from evergraph.stream.datasets.download import mirror_indexes
+from evergraph.stream.datasets.packages import build_packages
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """What ``datasets build packages`` reads and writes."""
+
+    folder: Annotated[
+        Path | None,
+        typer.Option("--from", help="Folder of index files, one subfolder per release."),
+    ] = None
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The npz file.")] = None
+    releases: Annotated[str | None, "Releases in order, a,b,c; else subfolders by name."] = None
+    mirror: Annotated[str | None, "Address of an archive to get index files from."] = None
+    architecture: Annotated[str, "Whose packages a mirror gives."] = "amd64"
+    words: Annotated[int, "The most words that make the features."] = 2000
 
 
 def datasets(
@@ -23,7 +41,7 @@ def datasets(
     ] = None,
     *,
     building: BuildOptions,
-    as_json: options.JsonOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List the datasets and where they come from, or build one."""
     if action or building != BuildOptions():
@@ -39,7 +57,7 @@ def datasets(
     show(entries, [Sheet("Datasets", columns, rows, prose=("protocol", "obtained"))], as_json)
 
 
-def methods(as_json: options.JsonOption = False) -> None:
+def methods(as_json: JsonOption = False) -> None:
     """List the methods and selectors with their settings."""
     entries: list[dict[str, Any]] = [
         {
@@ -75,3 +93,32 @@ def methods(as_json: options.JsonOption = False) -> None:
         Sheet("Selectors", kept, chosen, prose=tuple(kept)),
     ]
     show({"methods": entries, "selectors": selectors}, sheets, as_json)
+
+
+def build(what: list[str], options: BuildOptions) -> None:
+    """Builds the dataset that the words after ``datasets`` name."""
+    if what != ["build", "packages"]:
+        raise InputError(
+            f"Expected 'datasets' alone or 'datasets build packages' (got 'datasets "
+            f"{' '.join(what)}'); change the words."
+        )
+    output, releases = options.output, [r for r in (options.releases or "").split(",") if r]
+    if output is None:
+        raise InputError("Expected '--output' (got none); name the npz file to write.")
+    if options.words < 1:
+        raise InputError(f"Expected '--words' of at least 1 (got {options.words}); raise it.")
+    tell = make_console(stderr=True).print
+    with tempfile.TemporaryDirectory(prefix="evergraph-") as passing:
+        folder = options.folder or Path(passing)
+        if options.mirror is not None:
+            if not releases:
+                raise InputError(
+                    "Expected '--releases' beside '--mirror' (got none); name them in order."
+                )
+            kind = options.architecture
+            mirror_indexes(options.mirror, releases, folder, architecture=kind, tell=tell)
+        elif options.folder is None:
+            raise InputError(
+                "Expected '--from' or '--mirror' (got neither); name a folder or an archive."
+            )
+        build_packages(folder, output, releases, num_words=options.words, tell=tell)

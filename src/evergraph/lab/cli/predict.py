@@ -16,12 +16,12 @@ from evergraph.estimator.tables import write_table
 def predict(
     state: Annotated[Path, typer.Argument(help="Folder of an estimator's state.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="A .csv or .parquet file.")],
-    ids: Annotated[Path | None, typer.Option(help="Ids to predict; all by default.")] = None,
+    ids: Annotated[Path | None, "Ids to predict; all by default."] = None,
     version: Annotated[
         int | None,
         typer.Option("--version", "--generation", help="An earlier version, not the current one."),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, "auto, cpu or cuda."] = "auto",
 ) -> None:
     """Write the class of every node, with its probability."""
     columns = stored(state, version) if ids is None and device == "auto" else None

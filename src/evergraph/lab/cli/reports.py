@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from evergraph.lab.cli.progress import make_console
 from evergraph.lab.page import page_data, write_page
 from evergraph.lab.report.collect import collect
 from evergraph.lab.report.run_figures import check_formats, write_figures
+from evergraph.lab.tables import make_console
 
 
 def report(
@@ -18,9 +18,7 @@ def report(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The page. [DIR/report.html]")
     ] = None,
-    figures: Annotated[
-        Path | None, typer.Option(help="Folder for figures, drawn by matplotlib.")
-    ] = None,
+    figures: Annotated[Path | None, "Folder for figures, drawn by matplotlib."] = None,
     formats: Annotated[
         list[str] | None, typer.Option("--format", help="pdf, png or svg; repeat. [pdf]")
     ] = None,

@@ -1,15 +1,21 @@
-"""``evergraph run`` and ``evergraph resume``: one run, from words to a folder."""
+"""``evergraph run`` and ``evergraph resume``: one run, from words to a folder, and its progress."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich import progress
+from rich.console import Console
+from rich.text import Text
 
 from evergraph.config import (
     SECTIONS,
@@ -23,42 +29,43 @@ from evergraph.config import (
     resolve,
 )
 from evergraph.errors import InputError
+from evergraph.events import Epoch, Event, TaskDone, TaskStarted
 from evergraph.files import read_regular, write_atomic
-from evergraph.lab.cli import options
-from evergraph.lab.cli.progress import RunProgress, make_console, show, warn_unused
 from evergraph.lab.folder import Job, dataset_slug, read_config, slug
-from evergraph.lab.runs import Place, run_job
-from evergraph.lab.tables import Sheet, accuracy_matrix, as_markdown, run_scores
+from evergraph.lab.runs import Place, SetOption, run_job
+from evergraph.lab.tables import (
+    Sheet,
+    accuracy_matrix,
+    as_markdown,
+    make_console,
+    run_scores,
+    show,
+    warn_unused,
+)
+
+#: Least seconds between two updates of the loss, whose reading waits for the device.
+UPDATE_INTERVAL = 0.1
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
 
 
 @dataclass(frozen=True)
 class SettingOptions:
     """Settings as a file, as options of their own and as ``--set``; the latter wins."""
 
-    sets: options.SetOption = None
-    config: Annotated[
-        Path | None, typer.Option(help="A YAML file of settings, or a run's config.yaml.")
-    ] = None
-    selector: Annotated[str | None, typer.Option(help="Which nodes are replayed.")] = None
-    stream: Annotated[
-        str | None, typer.Option(help="What a task is: class (a few classes) or time (a step).")
-    ] = None
-    classes_per_task: Annotated[int | None, typer.Option(help="Classes per task.")] = None
-    split_seed: Annotated[int | None, typer.Option(help="Fix the split whatever the seed.")] = None
-    order: Annotated[
-        str | None, typer.Option(help="Class order: label, alphabetical or random:SEED.")
-    ] = None
+    sets: SetOption = None
+    config: Annotated[Path | None, "A YAML file of settings, or a run's config.yaml."] = None
+    selector: Annotated[str | None, "Which nodes are replayed."] = None
+    stream: Annotated[str | None, "What a task is: class (a few classes) or time (a step)."] = None
+    classes_per_task: Annotated[int | None, "Classes per task."] = None
+    split_seed: Annotated[int | None, "Fix the split whatever the seed."] = None
+    order: Annotated[str | None, "Class order: label, alphabetical or random:SEED."] = None
     evaluate: Annotated[
-        str | None,
-        typer.Option(help="test, or validation: hold out 10 % of the training nodes to tune on."),
+        str | None, "test, or validation: hold out 10 % of the training nodes to tune on."
     ] = None
     batch_size: Annotated[
-        str | None,
-        typer.Option(help="Nodes per step: auto, full, or a number to train on sampled parts."),
+        str | None, "Nodes per step: auto, full, or a number to train on sampled parts."
     ] = None
-    fanout: Annotated[int | None, typer.Option(help="Neighbours drawn per node when sampling.")] = (
-        None
-    )
+    fanout: Annotated[int | None, "Neighbours drawn per node when sampling."] = None
 
     def file(self) -> dict[str, Any]:
         """Reads the file that ``--config`` names."""
@@ -86,20 +93,16 @@ class SettingOptions:
 
 
 def run(
-    dataset: Annotated[str, typer.Option(help="Name, or path to an npz file.")] = "cora",
-    method: Annotated[str, typer.Option(help="NAME[:key=value,...][@label].")] = "dslr",
-    seed: Annotated[int, typer.Option(help="Source of all randomness.")] = 0,
+    dataset: Annotated[str, "Name, or path to an npz file."] = "cora",
+    method: Annotated[str, "NAME[:key=value,...][@label]."] = "dslr",
+    seed: Annotated[int, "Source of all randomness."] = 0,
     *,
     settings: SettingOptions,
-    output: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
+    output: Annotated[Path | None, "Folder of the run."] = None,
     place: Place,
-    as_printed: Annotated[
-        bool, typer.Option("--as-printed", help="Settings as the paper prints them.")
-    ] = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Show every setting and its origin; run nothing.")
-    ] = False,
-    as_json: options.JsonOption = False,
+    as_printed: Annotated[bool, "Settings as the paper prints them."] = False,
+    explain: Annotated[bool, "Show every setting and its origin; run nothing."] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run one method on one dataset with one seed."""
     presets: Presets = "printed" if as_printed else "tuned"
@@ -107,7 +110,9 @@ def run(
     if explain:
         show_settings(described, origins, as_json)
     else:
-        carry_out(Job(described, output or default_folder(described)), place, as_json)
+        about = f"{slug(described.label)}-seed-{described.seed}-{described.hash[:8]}"
+        usual = Path("runs") / f"{dataset_slug(described)}-{about}"  # no other run has it
+        carry_out(Job(described, output or usual), place, as_json)
 
 
 def describe(
@@ -132,12 +137,10 @@ def describe(
 
 def resume(
     folder: Annotated[Path, typer.Argument(help="Folder of a run, or of an estimator's state.")],
-    discard: Annotated[
-        bool, typer.Option("--discard", help="Forget a state's unfinished change instead.")
-    ] = False,
+    discard: Annotated[bool, "Forget a state's unfinished change instead."] = False,
     *,
     place: Place,
-    as_json: options.JsonOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Continue a run after its last finished task, or finish an interrupted learn."""
     from evergraph.estimator.store import Store  # noqa: PLC0415 - a run needs none of it
@@ -152,20 +155,14 @@ def resume(
 def carry_out(job: Job, place: Place, as_json: bool) -> None:
     """Runs a job in this process and prints what came of it."""
     config, folder = job.config, job.path
-    warn_unused(config.method, config.make_method().config, config.overrides)
-    progress = RunProgress(make_console(stderr=True))
-    with progress.running():
-        results = run_job(job, place, progress)
+    warn_unused(config.method, config.unused(), config.overrides)
+    shown = RunProgress(make_console(stderr=True))
+    with shown.running():
+        results = run_job(job, place, shown)
     scores, matrix = run_scores(results), accuracy_matrix(results)
     write_atomic(folder / "report.md", as_markdown([scores, matrix]).encode())
     line = f"{results['seconds']['total']:.1f} s · {folder}/results.json · {folder}/report.md"
     show(results, [matrix, scores], as_json, line)
-
-
-def default_folder(config: RunConfig) -> Path:
-    """Names a folder that no other configuration shares."""
-    name = f"{dataset_slug(config)}-{slug(config.label)}-seed-{config.seed}-{config.hash[:8]}"
-    return Path("runs") / name
 
 
 def show_settings(config: RunConfig, origins: Mapping[str, str], as_json: bool) -> None:
@@ -185,3 +182,96 @@ def show_settings(config: RunConfig, origins: Mapping[str, str], as_json: bool) 
     title = f"{config.label} on {config.dataset_name}, seed {config.seed}: {config.hash}"
     columns = ["setting", "value", "origin", "section"]
     show(shown, [Sheet(title, columns, rows, prose=("value", "origin"))], as_json)
+
+
+class TimeLeft(progress.ProgressColumn):
+    """Estimates the time left from all that was done, and how long it took.
+
+    Rich's own column looks back half a minute, in which a grid may not finish one job. What was
+    there before (``skipped``) cost nothing and tells nothing, nor does the time in which workers
+    were loading (``loading``).
+    """
+
+    max_refresh = 0.5
+
+    def render(self, task: progress.Task) -> Text:
+        """Shows hours, minutes and seconds as soon as something is done."""
+        done = task.completed - task.fields.get("skipped", 0)
+        if done <= 0 or task.total is None or task.elapsed is None:
+            return Text("starting", style="progress.remaining")
+        elapsed = task.elapsed - task.fields.get("loading", 0.0)
+        left = max(task.total - task.completed, 0) * elapsed / done
+        return Text(str(timedelta(seconds=round(left))), style="progress.remaining")
+
+
+class Bars:
+    """What every command that shows progress has: bars, or none in a pipe."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.plain = not console.is_terminal
+        self.bar = progress.Progress(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(bar_width=24),
+            progress.TaskProgressColumn(),
+            progress.TimeElapsedColumn(),
+            TimeLeft(),
+            progress.TextColumn("{task.fields[note]}"),
+            console=console,
+        )
+
+    def running(self) -> AbstractContextManager[object]:
+        """Keeps the bars on the screen while the work lasts."""
+        return nullcontext() if self.plain else self.bar
+
+
+class RunProgress(Bars):
+    """Shows one run: a bar per task with loss and time left, and accuracy when it is done.
+
+    Args:
+        console: Where to.
+        change: Whether it is a change of an estimator's state, the last of its tasks.
+    """
+
+    def __init__(self, console: Console, *, change: bool = False) -> None:
+        super().__init__(console)
+        self.change = change
+        self.last = 0.0
+        self.current: Any = None
+        self.told = False  # how the run is trained
+
+    def __call__(self, event: Event) -> None:
+        """Takes an event of the training loop."""
+        if isinstance(event, TaskStarted):
+            if not self.told:
+                self.told = True
+                self.console.print(f"{event.mode}: {event.reason}", highlight=False)
+            step = event.task + 1
+            title = f"learning step {step}" if self.change else f"task {step}/{event.num_tasks}"
+            if self.plain:
+                seen = f"{event.num_nodes:,} nodes, {event.num_edges:,} edges seen"
+                self.console.print(f"{title}: {len(event.classes)} new classes, {seen}")
+            else:
+                self.current = self.bar.add_task(title, total=None, note="")
+        elif isinstance(event, TaskDone):
+            mean, spent = sum(event.row) / len(event.row), sum(event.seconds.values())
+            if self.plain:
+                row = " ".join(f"{value:.2f}" for value in event.row)
+                text = f"  accuracy on tasks so far: {row} (mean {mean:.2f}), {spent:.1f} s"
+                self.console.print(text)
+            else:
+                self.bar.update(self.current, total=1, completed=1, note=f"accuracy {mean:.2f} %")
+        elif not self.plain:
+            self._epoch(event)
+
+    def _epoch(self, event: Epoch) -> None:
+        now = time.monotonic()
+        if now - self.last < UPDATE_INTERVAL and event.epoch:
+            return
+        self.last = now
+        note = f"{event.stage} · loss {float(event.loss):.3f}"
+        if event.stage == "classify":
+            done = event.epoch + 1
+            self.bar.update(self.current, total=event.num_epochs, completed=done, note=note)
+        else:
+            self.bar.update(self.current, note=f"{note} · {event.epoch + 1}/{event.num_epochs}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,10 +19,9 @@ from evergraph.estimator.inputs import INT64, Change, check_columns, make_change
 from evergraph.estimator.state import State
 from evergraph.estimator.tables import Table, read_table
 from evergraph.estimator.transaction import learn_into, load_state, resume
-from evergraph.lab.cli import options
-from evergraph.lab.cli.progress import RunProgress, make_console, show, warn_unused
-from evergraph.lab.runs import Device
-from evergraph.lab.tables import Sheet
+from evergraph.lab.cli.runs import JsonOption, RunProgress
+from evergraph.lab.runs import Device, SetOption
+from evergraph.lab.tables import Sheet, make_console, show, warn_unused
 from evergraph.nn.device import pick_device
 
 #: What int() reads beyond this (``1_0``, other scripts' digits) is no number in a file.
@@ -33,44 +33,42 @@ VersionOption = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class Files:
+    """What ``learn`` reads, a table each."""
+
+    nodes: Annotated[Path | None, "New nodes: id, features, label?"] = None
+    edges: Annotated[Path | None, "New edges: source, target."] = None
+    labels: Annotated[Path | None, "Labels of any nodes: id, label."] = None
+    update: Annotated[Path | None, "Changed features: id, features."] = None
+    remove_nodes: Annotated[Path | None, "Nodes to remove: id."] = None
+    remove_edges: Annotated[Path | None, "Edges to remove: source, target."] = None
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What a new state is made with."""
+
+    method: Annotated[str | None, "Method of a new state."] = None
+    buffer_size: Annotated[int | None, "The most nodes kept."] = None
+    seed: Annotated[int | None, "Source of all randomness."] = None
+    validation_fraction: Annotated[float | None, "Share of new labels that only judges."] = None
+
+
 def learn(
     state: Annotated[Path, typer.Argument(help="Folder of the state; created if need be.")],
-    nodes: Annotated[Path | None, typer.Option(help="New nodes: id, features, label?")] = None,
-    edges: Annotated[Path | None, typer.Option(help="New edges: source, target.")] = None,
-    labels: Annotated[Path | None, typer.Option(help="Labels of any nodes: id, label.")] = None,
-    update: Annotated[Path | None, typer.Option(help="Changed features: id, features.")] = None,
-    remove_nodes: Annotated[Path | None, typer.Option(help="Nodes to remove: id.")] = None,
-    remove_edges: Annotated[
-        Path | None, typer.Option(help="Edges to remove: source, target.")
-    ] = None,
-    method: Annotated[str | None, typer.Option(help="Method of a new state.")] = None,
-    buffer_size: Annotated[int | None, typer.Option(help="The most nodes kept.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Source of all randomness.")] = None,
-    validation_fraction: Annotated[
-        float | None, typer.Option(help="Share of new labels that only judges.")
-    ] = None,
-    sets: options.SetOption = None,
+    *,
+    files: Files,
+    parameters: Parameters,
+    sets: SetOption = None,
     device: Device = "auto",
-    as_json: options.JsonOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Take new nodes, edges and labels into a state, and learn from them."""
     settings = parse_settings(sets or [])
-    given = {
-        "method": method,
-        "buffer_size": buffer_size,
-        "seed": seed,
-        "validation_fraction": validation_fraction,
-        "settings": settings or None,
-    }
-    given = {key: value for key, value in given.items() if value is not None}
-    named = {
-        "nodes": nodes,
-        "edges": edges,
-        "labels": labels,
-        "update": update,
-        "remove_nodes": remove_nodes,
-        "remove_edges": remove_edges,
-    }
+    given = {key: value for key, value in vars(parameters).items() if value is not None}
+    given |= {"settings": settings} if settings else {}
+    named = vars(files)
     if not any(named.values()):
         raise InputError(
             "Expected a file to learn from (got none); give --nodes, --edges, --labels, --update, "
@@ -86,8 +84,8 @@ def learn(
             device=pick_device(device),
             on_event=progress,
         )
-    name, learned = following.config.parameters.method, following.learner.method.config
-    warn_unused(name, learned, {*given, *settings})
+    name, unused = following.config.parameters.method, following.learner.method.config.unused()
+    warn_unused(name, unused, {*given, *settings})
     show_change(following, state, as_json)
 
 
@@ -116,7 +114,7 @@ def inspect(
     state: StateArgument,
     version: VersionOption = None,
     device: Device = "auto",
-    as_json: options.JsonOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show classes, buffer, memory, held-out accuracy over time and warnings."""
     present, number = load_state(state, version)
@@ -128,7 +126,12 @@ def inspect(
         f"edges · buffer {buffer['nodes']}/{buffer['size']}, {about['memory_bytes']:,} bytes"
     )
     warnings = [f"warning: {warning}" for warning in about["warnings"]]
-    sheets = _class_sheet(about), _history_sheet(history)
+    keys = ("buffer", "held_out", "accuracy", "best_accuracy")
+    rows = [
+        [one_line(str(part["name"])), *(part[key] for key in keys)] for part in about["classes"]
+    ]
+    columns = ["class", "in buffer", "held out", "accuracy", "best ever"]
+    sheets = [Sheet("Classes", columns, rows), _history_sheet(history)]
     show({**about, "history": history}, sheets, as_json, line, *warnings)
 
 
@@ -221,14 +224,6 @@ def _feature_names(table: Table, columns: tuple[str, ...] | None) -> tuple[str, 
             "them."
         )
     return check_columns(names, columns, str(table.path))
-
-
-def _class_sheet(about: dict[str, Any]) -> Sheet:
-    keys = ("buffer", "held_out", "accuracy", "best_accuracy")
-    rows = [
-        [one_line(str(entry["name"])), *(entry[key] for key in keys)] for entry in about["classes"]
-    ]
-    return Sheet("Classes", ["class", "in buffer", "held out", "accuracy", "best ever"], rows)
 
 
 def _history_sheet(history: list[dict[str, Any]]) -> Sheet:

@@ -8,51 +8,46 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from evergraph.config import RunConfig, Variant, check_shared, parse_settings
 from evergraph.errors import InputError
 from evergraph.files import read_json, write_json
-from evergraph.lab.cli import options
-from evergraph.lab.cli.grids import check_at_least
-from evergraph.lab.cli.progress import GridProgress, make_console, show
+from evergraph.lab.api import check_finished, parse_methods, run_grid
+from evergraph.lab.cli.grids import GridProgress, check_at_least
+from evergraph.lab.cli.runs import JsonOption
 from evergraph.lab.engines import Resources
 from evergraph.lab.folder import Job, check_output, make_jobs
-from evergraph.lab.grid import check_finished, parse_methods, run_grid
-from evergraph.lab.nested import nested_outcome, nested_sheet, run_nested
-from evergraph.lab.tables import METRICS, Sheet
+from evergraph.lab.runs import SetOption
+from evergraph.lab.tables import METRICS, Sheet, make_console, show, spread
 from evergraph.lab.trials import Log, TrialRow, best_row, by_search
-from evergraph.lab.tuning import Search, run_searches
+from evergraph.lab.tuning import Search, nested_outcome, run_searches
+
+#: The ways to choose, as columns name them.
+CHOICES = {
+    "preset": "preset",
+    "one": "one choice for all seeds",
+    "per_seed": "a choice per seed",
+}
 
 
 def tune(
-    output: Annotated[Path, typer.Option(help="Folder of the search.")],
+    output: Annotated[Path, "Folder of the search."],
     method: Annotated[
-        list[str] | None, typer.Option(help="NAME[:key=value,...][@label] or all; repeat. [dslr]")
+        list[str] | None, "NAME[:key=value,...][@label] or all; repeat. [dslr]"
     ] = None,
-    dataset: Annotated[list[str] | None, typer.Option(help="Repeat for more. [cora]")] = None,
-    trials: Annotated[int, typer.Option(help="Settings tried per method and dataset.")] = 12,
-    seeds: Annotated[
-        int | None, typer.Option(help="Seeds of each, 0 to N − 1. [2; 10 with --per-seed]")
-    ] = None,
-    finalists: Annotated[
-        int | None, typer.Option(help="Of the best, how many run on N more seeds. [3]")
-    ] = None,
+    dataset: Annotated[list[str] | None, "Repeat for more. [cora]"] = None,
+    trials: Annotated[int, "Settings tried per method and dataset."] = 12,
+    seeds: Annotated[int | None, "Seeds of each, 0 to N − 1. [2; 10 with --per-seed]"] = None,
+    finalists: Annotated[int | None, "Of the best, how many run on N more seeds. [3]"] = None,
     per_seed: Annotated[
         bool,
-        typer.Option(
-            "--per-seed",
-            help="Let every seed choose by its own validation nodes among settings drawn blind, "
-            "and judge what was chosen on test nodes.",
-        ),
+        "Let every seed choose by its own validation nodes among settings drawn blind, "
+        "and judge what was chosen on test nodes.",
     ] = False,
-    recipe: Annotated[
-        bool, typer.Option("--recipe", help="Search lr, dropout, head and smoothing too.")
-    ] = False,
+    recipe: Annotated[bool, "Search lr, dropout, head and smoothing too."] = False,
     *,
     resources: Resources,
-    sets: options.SetOption = None,
-    as_json: options.JsonOption = False,
+    sets: SetOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Search methods' declared grids on validation nodes; a killed search continues."""
     check_output(output)
@@ -79,20 +74,16 @@ def tune(
             [row for search in searches for row in search.seed_rows()],
         )
 
+    effort = {"trials": trials, "seeds": seeds or (10 if per_seed else 2)}
+    effort["finalists"] = 0 if per_seed else 3 if finalists is None else finalists
+    runner = Runner(output, resources, sum(search.num_runs(**effort) for search in searches))
+    with runner.progress.running():
+        run_searches(searches, **effort, per_seed=per_seed, measure=runner, after_round=write)
     if per_seed:
-        effort = {"trials": trials, "seeds": seeds or 10}
-        runner = Runner(output, resources, sum(s.num_runs(**effort) for s in searches))
-        with runner.progress.running():
-            run_nested(searches, **effort, measure=runner, after_round=write)
         outcomes = [nested_outcome(search, effort["seeds"]) for search in searches]
         write_json(output / "choices.json", outcomes)
         show(outcomes, [nested_sheet(outcomes)], as_json, f"{log.seeds} · {output}/choices.json")
     else:
-        effort = {"trials": trials, "seeds": seeds or 2}
-        effort["finalists"] = 3 if finalists is None else finalists
-        runner = Runner(output, resources, sum(s.num_runs(**effort) for s in searches))
-        with runner.progress.running():
-            run_searches(searches, **effort, measure=runner, after_round=write)
         rows = [row for search in searches for row in search.rows()]
         line = f"{log.trials} · {output / 'best.yaml'}"
         show([asdict(row) for row in rows], [tuning_sheet(rows)], as_json, line)
@@ -147,3 +138,19 @@ def tuning_sheet(rows: Sequence[TrialRow]) -> Sheet:
         shown.append([f"{dataset} · {method}", len(group), group[0].pm, *scores, settings])
     columns = ["dataset · method", "trials", "start PM", *METRICS.values(), "settings"]
     return Sheet("Best settings, validation nodes, %", columns, shown, prose=("settings",))
+
+
+def nested_sheet(outcomes: Sequence[dict[str, Any]]) -> Sheet:
+    """Shows PM on test nodes by each way to choose, and what choosing per seed changes."""
+    rows = [
+        [
+            f"{entry['dataset']} · {entry['method']}",
+            entry["trials"],
+            len(entry["seeds"]),
+            *(entry[way]["pm"] for way in CHOICES),
+            spread(entry["change"], sign=True),
+        ]
+        for entry in outcomes
+    ]
+    columns = ["dataset · method", "trials", "seeds", *CHOICES.values(), "change by seed"]
+    return Sheet("PM on test nodes, mean ± std over seeds, %", columns, rows)

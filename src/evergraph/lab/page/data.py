@@ -12,8 +12,7 @@ from evergraph import __version__
 from evergraph.lab.diagnostics import numbers
 from evergraph.lab.folder import read_config
 from evergraph.lab.paper.contrasts import NOT_LEARNT
-from evergraph.lab.paper.experiment import Row
-from evergraph.lab.paper.metrics import METRICS
+from evergraph.lab.paper.experiments import METRICS
 from evergraph.lab.paper.projection import project
 from evergraph.lab.report.collect import Collection, Group, Run
 from evergraph.lab.summary import (
@@ -151,7 +150,7 @@ def _buffer(runs: Sequence[Run]) -> dict[str, Any]:
     """Averages what the diagnostics say about the buffer and the nodes around it."""
     facts = {}
     for name, (metric, view) in BUFFER_FACTS.items():
-        values = [METRICS[metric].read(run.results, Row("", "", view=view)) for run in runs]
+        values = [METRICS[metric].read(run.results, view) for run in runs]
         known = [value for value in values if value is not None]
         if known:
             facts[name] = _mean(known)

@@ -25,21 +25,13 @@ NOT_LEARNT = 10.0
 
 @dataclass(frozen=True)
 class Table:
-    """The measurements of one experiment on one dataset, for statements to look at.
+    """The measurements of one experiment on one dataset, for statements to look at."""
 
-    Attributes:
-        dataset: The graph's name.
-        rows: Its variants.
-        seeds: All seeds that some row has.
-        values: By row and metric, ``[seeds]`` with NaN for what was not measured.
-        better: By metric, as in :class:`~evergraph.lab.paper.experiment.Metric`.
-    """
-
-    dataset: str
-    rows: Sequence[Row]
-    seeds: Sequence[int]
-    values: Mapping[tuple[str, str], Values]
-    better: Mapping[str, int]
+    dataset: str  # the graph's name
+    rows: Sequence[Row]  # its variants
+    seeds: Sequence[int]  # all that some row has
+    values: Mapping[tuple[str, str], Values]  # by row and metric, [seeds], NaN for not measured
+    better: Mapping[str, int]  # by metric, as it has it
 
     def __call__(self, row: str, metric: str) -> Values:
         """Returns a row's values of a metric, ``[seeds]``."""

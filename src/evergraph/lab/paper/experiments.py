@@ -1,4 +1,4 @@
-"""The catalogue of experiments, read from ``experiments.yaml``; its head says how to add one."""
+"""The catalogue, read from ``experiments.yaml`` and ``metrics.yaml``; their heads say how."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from evergraph.lab.paper.experiment import (
     Row,
     Statement,
 )
-from evergraph.lab.paper.metrics import METRICS
 from evergraph.stream.datasets import load_graph
 
 
@@ -51,14 +50,18 @@ def make_experiment(
     **plain: Any,
 ) -> Experiment:
     """Makes an experiment of its entry in the catalogue."""
-    said_of = (graphs or THREE) if plain.get("in_paper", True) else []
+    said = {"where": where, "graphs": graphs or THREE, "by_construction": None}
+    if not plain.get("in_paper", True):
+        said["graphs"] = []
     if describe is None:
         found = [METRICS[name] for name in metrics]
     else:  # nothing is read from runs
-        found = [
-            Metric(key, title, lambda results, row: None, point=None, better=0, digits=digits)
-            for key, title in metrics.items()
-        ]
+        found = [Metric(key, title, "", None, 0, digits) for key, title in metrics.items()]
+    statements = []
+    for text, claim in (says or {}).items():  # what says nothing else of it is its contrast
+        contrast = {key: value for key, value in claim.items() if key not in said}
+        about = {key: claim.get(key, value) for key, value in said.items()}
+        statements.append(Statement(text, contrast=contrast, **about))
     return Experiment(
         id=id,
         rows=partial(make_rows, rows),
@@ -66,20 +69,10 @@ def make_experiment(
         figure=Figure(**{**figure, "metrics": tuple(figure["metrics"])}),
         tables=tables or [id],
         quick_rows=quick,
-        statements=[
-            make_statement(text, **{"where": where, "graphs": said_of, **claim})
-            for text, claim in (says or {}).items()
-        ],
+        statements=statements,
         describe=DESCRIPTIONS[describe] if describe is not None else None,
         **plain,
     )
-
-
-def make_statement(
-    text: str, where: str, graphs: list[str], by_construction: str | None = None, **contrast: Any
-) -> Statement:
-    """Makes a statement of its entry; what says nothing else of it is its contrast."""
-    return Statement(text, where, contrast, graphs, by_construction)
 
 
 def make_headline(made_of: Mapping[str, list[str]], **plain: Any) -> Headline:
@@ -170,8 +163,12 @@ def _dslr_settings(facts: Facts, data_root: Path | None) -> Mapping[str, float]:
 
 
 DESCRIPTIONS = {"dataset sizes": _dataset_sizes, "settings of DSLR": _dslr_settings}
-_TEXT = resources.files("evergraph.lab.paper").joinpath("experiments.yaml").read_text("utf-8")
-_ENTRIES: dict[str, Any] = yaml.safe_load(_TEXT)
+_HERE = resources.files("evergraph.lab.paper")
+METRICS = {
+    name: Metric(**{"key": name, **entry})
+    for name, entry in yaml.safe_load(_HERE.joinpath("metrics.yaml").read_text("utf-8")).items()
+}
+_ENTRIES: dict[str, Any] = yaml.safe_load(_HERE.joinpath("experiments.yaml").read_text("utf-8"))
 _HEADLINES = _ENTRIES.pop("headlines")
 EXPERIMENTS: dict[str, Experiment] = {
     name: make_experiment(name, **entry) for name, entry in _ENTRIES.items()

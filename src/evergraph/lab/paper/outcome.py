@@ -39,24 +39,17 @@ def measured(outcome: Outcome) -> dict[str, Any]:
     return {key: outcome[key] for key in MEASURED if key in outcome}
 
 
-def table_rows(table: Table, metrics: Sequence[str]) -> list[dict[str, Any]]:
-    """Writes a table as the rows of an outcome; a seed without a value has None."""
-    rows = []
-    for row in table.rows:
-        found = {metric: table(row.name, metric) for metric in metrics}
-        known = {metric: part for metric, part in found.items() if not np.isnan(part).all()}
-        run = [
-            any(not np.isnan(part[i]) for part in known.values()) for i in range(len(table.seeds))
-        ]
-        values = {
-            metric: [None if np.isnan(value) else _round(float(value)) for value in part[run]]
-            for metric, part in known.items()
-        }
-        place = {key: part for key in PLACE if (part := getattr(row, key)) not in (None, "")}
-        entry = {"dataset": table.dataset, "row": row.name, "method": row.method, **place}
-        seeds = [seed for seed, there in zip(table.seeds, run, strict=True) if there]
-        rows.append({**entry, "seeds": seeds, "values": values})
-    return rows
+def outcome_row(dataset: str, row: Row, found: Mapping[str, Mapping[int, float]]) -> dict[str, Any]:
+    """Writes a row of an outcome from its values by metric and seed; where one is missing: None."""
+    known = {metric: part for metric, part in found.items() if part}
+    seeds = sorted({seed for part in known.values() for seed in part})
+    values = {
+        metric: [_round(part[seed]) if seed in part else None for seed in seeds]
+        for metric, part in known.items()
+    }
+    place = {key: part for key in PLACE if (part := getattr(row, key)) not in (None, "")}
+    entry = {"dataset": dataset, "row": row.name, "method": row.method, **place}
+    return {**entry, "seeds": seeds, "values": values}
 
 
 def _round(value: float) -> float:

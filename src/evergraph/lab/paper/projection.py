@@ -31,12 +31,15 @@ def first_task_plane(folders: Mapping[str, Path], seed: int = 0) -> dict[str, An
         if state is None:
             return None
         states[title] = state
-    h, nodes, labels = _first_task(next(iter(states.values())))
+    classes: Mapping[str, Mapping[str, Tensor]]
+    classes = next(iter(states.values()))["done"][0]["embeddings"]
+    h, nodes = (torch.cat([part[key] for part in classes.values()]) for key in ("h", "nodes"))
+    labels = [int(label) for label, part in classes.items() for _ in part["nodes"]]
     kept = {}
     for title, state in states.items():
         picks: Mapping[str, Tensor] = state["method"]["buffer"]["picks"]
         kept[title] = torch.isin(nodes, torch.cat(list(picks.values()))).tolist()
-    return {"places": project(h, seed), "labels": labels.tolist(), "kept": kept}
+    return {"places": project(h, seed), "labels": labels, "kept": kept}
 
 
 def project(h: Tensor, seed: int = 0) -> list[list[float]]:
@@ -50,12 +53,3 @@ def project(h: Tensor, seed: int = 0) -> list[list[float]]:
         h.numpy()
     )
     return [[round(float(x), 2), round(float(y), 2)] for x, y in places]
-
-
-def _first_task(state: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
-    """Finds embeddings, nodes and labels of the first task in a checkpoint."""
-    classes: Mapping[str, Mapping[str, Tensor]] = state["done"][0]["embeddings"]
-    h = torch.cat([part["h"] for part in classes.values()])
-    nodes = torch.cat([part["nodes"] for part in classes.values()])
-    labels = [torch.full_like(part["nodes"], int(label)) for label, part in classes.items()]
-    return h, nodes, torch.cat(labels)

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import numpy as np
+from typer import Option
 
-from evergraph.config import Presets, RunConfig, Variant, resolve, settable_keys
-from evergraph.lab.grid import RunCache
-from evergraph.lab.paper.contrasts import Table
+from evergraph.config import (
+    Presets,
+    RunConfig,
+    Variant,
+    check_shared,
+    parse_settings,
+    resolve,
+    settable_keys,
+)
+from evergraph.files import read_json
+from evergraph.lab.engines import Resources
 from evergraph.lab.paper.experiment import Experiment, Facts, Row
-from evergraph.lab.paper.outcome import SCHEMA_VERSION, Outcome, judged, table_rows
+from evergraph.lab.paper.outcome import SCHEMA_VERSION, Outcome, judged, outcome_row
 from evergraph.lab.paper.projection import first_task_plane
+from evergraph.lab.runs import SetOption
 from evergraph.lab.summary import overlap
+from evergraph.methods import METHODS
 from evergraph.stream import TaskStream, protocol_for
 from evergraph.stream.datasets import load_graph
 
@@ -28,34 +38,35 @@ QUICK_SETTINGS: dict[str, Any] = {
     "num_probes": 8,
     "controller_steps": 1,
 }
+Runs = Mapping[str, Path]  # folders of finished runs by the hash of their configuration
 QUICK_DATASETS = ("cora",)
 QUICK_SEEDS = 2
 FULL_SEEDS = 10
 
 
 @dataclass(frozen=True)
-class Request:
-    """How experiments are to be run.
+class Request(Resources):
+    """How experiments are to be run, and on what; its fields are options of the command.
 
-    Attributes:
-        quick: Few epochs, few rows, embedded data.
-        datasets: Instead of each experiment's own.
-        seeds: How many; None takes 10, or 2 when quick.
-        shared: Settings for every method that has them.
-        data_root: Where graphs are.
-        as_printed: The paper's settings to the letter instead of ours.
-        first_seed: Where the seeds begin.
-        times: Whether times are shown; those of runs that shared a machine say nothing.
+    Times of runs that shared a machine say nothing: they may be left out.
     """
 
-    quick: bool = False
-    datasets: tuple[str, ...] | None = None
-    seeds: int | None = None
-    shared: Mapping[str, Any] = field(default_factory=dict)
-    data_root: Path | None = None
-    as_printed: bool = False
-    first_seed: int = 0
-    times: bool = True
+    quick: Annotated[bool, "Cora, two seeds, few epochs: to see that it works."] = False
+    dataset: Annotated[list[str] | None, "Repeat for more."] = None
+    seeds: Annotated[int | None, "How many seeds. [10, or 2 with --quick]"] = None
+    first_seed: Annotated[int, "Where the seeds begin."] = 0
+    sets: SetOption = None
+    as_printed: Annotated[bool, "The paper's settings to the letter instead of ours."] = False
+    times: Annotated[
+        bool, Option(help="Show times, or leave out those of runs that ran together.")
+    ] = True
+
+    @cached_property
+    def shared(self) -> dict[str, Any]:
+        """Reads the settings for every method that has them."""
+        shared = parse_settings(self.sets or [])
+        check_shared(shared, list(METHODS))
+        return shared
 
     @property
     def all_seeds(self) -> range:
@@ -90,7 +101,7 @@ def plan(experiments: Iterable[Experiment], request: Request) -> list[Part]:
         if request.as_printed and not has_settings(experiment):
             continue
         own = QUICK_DATASETS if request.quick else experiment.datasets
-        for name in request.datasets or own:
+        for name in request.dataset or own:
             facts = find_facts(name, request.data_root)
             rows = tuple(experiment.rows(facts))
             if request.quick and experiment.quick_rows is not None:
@@ -133,15 +144,14 @@ def find_facts(dataset: str, data_root: Path | None) -> Facts:
     )
 
 
-def conclude(parts: Sequence[Part], cache: RunCache, request: Request) -> list[Outcome]:
+def conclude(parts: Sequence[Part], runs: Runs, request: Request) -> list[Outcome]:
     """Judges every experiment by its finished runs."""
     outcomes: list[Outcome] = []
     for name in dict.fromkeys(part.experiment.id for part in parts):
         mine = [part for part in parts if part.experiment.id == name]
         experiment = mine[0].experiment
-        metrics = [metric.key for metric in experiment.metrics]
-        lost = {part.facts.dataset: _missing(part, cache) for part in mine}
-        notes = [note for part in mine if (note := why_no_times(part, cache, request))]
+        lost = {part.facts.dataset: _missing(part, runs) for part in mine}
+        notes = [note for part in mine if (note := why_no_times(part, runs, request))]
         outcome: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "experiment": name,
@@ -150,12 +160,10 @@ def conclude(parts: Sequence[Part], cache: RunCache, request: Request) -> list[O
             "missing": {dataset: rows for dataset, rows in lost.items() if rows},
             "notes": notes,
             "overlaps": {part.facts.dataset: _overlap(part) for part in mine},
-            "rows": [
-                row for part in mine for row in table_rows(measure(part, cache, request), metrics)
-            ],
+            "rows": [row for part in mine for row in measure(part, runs, request)],
         }
         if experiment.figure.kind == "embedding":
-            outcome["planes"], note = _planes(mine, cache)
+            outcome["planes"], note = _planes(mine, runs)
             notes.append(note)
         outcomes.append(judged(outcome, experiment))
     return outcomes
@@ -165,57 +173,61 @@ def _overlap(part: Part) -> float:
     return next((overlap(config.protocol) for config in part.configs.values()), 0.0)
 
 
-def _missing(part: Part, cache: RunCache) -> list[str]:
+def _missing(part: Part, runs: Runs) -> list[str]:
     """Lists the rows of which not every run is finished."""
-    lost = {name for (name, _), config in part.configs.items() if config.hash not in cache}
+    lost = {name for (name, _), config in part.configs.items() if config.hash not in runs}
     return [row.name for row in part.rows if row.name in lost]
 
 
-def measure(part: Part, cache: RunCache, request: Request) -> Table:
-    """Reads the part's metrics from its finished runs; what is not there stays empty."""
-    rows = {row.name: row for row in part.rows}
-    metrics = part.experiment.metrics
-    if why_no_times(part, cache, request) is not None:
+def measure(part: Part, runs: Runs, request: Request) -> list[dict[str, Any]]:
+    """Reads the rows of an outcome from finished runs; what is not there stays empty."""
+    dataset, metrics = part.facts.dataset, part.experiment.metrics
+    if why_no_times(part, runs, request) is not None:
         metrics = tuple(metric for metric in metrics if not metric.timed)
-    seeds = [*dict.fromkeys(seed for _, seed in part.configs)] or [0]
-    keys = [(name, metric.key) for name in rows for metric in metrics]
-    values = {key: np.full(len(seeds), np.nan) for key in keys}
+    found: dict[tuple[str, str], dict[int, float]]  # by row, metric and seed
+    found = {(row.name, metric.key): {} for row in part.rows for metric in metrics}
     if part.experiment.describe is not None:
         described = part.experiment.describe(part.facts, request.data_root)
-        values = {(name, key): np.array([v]) for name in rows for key, v in described.items()}
+        found |= {(part.rows[0].name, key): {0: float(v)} for key, v in described.items()}
+    views = {row.name: row.view for row in part.rows}
     for (name, seed), config in part.configs.items():
-        results = cache.results(config.hash)
-        for metric in metrics:
-            value = None if results is None else metric.read(results, rows[name])
-            values[name, metric.key][seeds.index(seed)] = np.nan if value is None else value
-    for metric in metrics:
-        if metric.relative_to is not None:
-            whole = values[metric.relative_to, metric.key].copy()
-            for name in rows:
-                values[name, metric.key] /= whole
-    better = {metric.key: metric.better for metric in metrics}
-    return Table(part.facts.dataset, part.rows, seeds, values, better)
+        if config.hash in runs:
+            results = read_json(runs[config.hash] / "results.json")
+            for metric in metrics:
+                if (value := metric.read(results, views[name])) is not None:
+                    found[name, metric.key][seed] = value
+    for metric in (metric for metric in metrics if metric.relative_to is not None):
+        whole = dict(found[str(metric.relative_to), metric.key])
+        for name in views:
+            mine = found[name, metric.key]
+            found[name, metric.key] = {s: mine[s] / whole[s] for s in mine.keys() & whole.keys()}
+    return [
+        outcome_row(dataset, row, {metric.key: found[row.name, metric.key] for metric in metrics})
+        for row in part.rows
+    ]
 
 
-def why_no_times(part: Part, cache: RunCache, request: Request) -> str | None:
+def why_no_times(part: Part, runs: Runs, request: Request) -> str | None:
     """Says why the times of an experiment are left out, None where they are not or has none."""
     if not any(metric.timed for metric in part.experiment.metrics):
         return None
     if not request.times:
         return f"Times on {part.facts.dataset} are left out: --no-times."
-    machines = sorted({m for c in part.configs.values() if (m := cache.machine(c.hash))})
+    folders = {runs[config.hash] for config in part.configs.values() if config.hash in runs}
+    known = [read_json(path) for run in folders if (path := run / "environment.json").exists()]
+    machines = {f"{where.get('device_name')} with {where.get('cores')} cores" for where in known}
     if len(machines) < 2:
         return None
-    where = f"{part.facts.dataset} were run on {' and '.join(machines)}"
+    where = f"{part.facts.dataset} were run on {' and '.join(sorted(machines))}"
     return f"Rows on {where}: their times cannot be compared and are left out."
 
 
-def _planes(parts: Sequence[Part], cache: RunCache) -> tuple[list[dict[str, Any]], str]:
+def _planes(parts: Sequence[Part], runs: Runs) -> tuple[list[dict[str, Any]], str]:
     """Lays out the first task of the first runs that still have their checkpoints."""
     for part in parts:
         for seed in sorted({seed for _, seed in part.configs}):
             hashes = {row.name: part.configs[row.name, seed].hash for row in part.rows}
-            folders = {name: cache.folders[run] for name, run in hashes.items() if run in cache}
+            folders = {name: runs[run] for name, run in hashes.items() if run in runs}
             plane = first_task_plane(folders) if len(folders) == len(hashes) else None
             if plane is not None:
                 return [plane], f"The picture shows {part.facts.dataset}, seed {seed}."

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evergraph.config import SCHEMA_VERSION, load_mapping
+from evergraph.config import load_mapping
 from evergraph.errors import InputError
 from evergraph.files import read_json
 from evergraph.lab.folder import finished_runs, read_results
@@ -85,7 +85,7 @@ def collect(folder: Path) -> Collection:
     finished = [run for run in finished_runs(folder) if (run / "config.yaml") in configs]
     runs: dict[tuple[str, str], Run] = {}
     for path in finished:
-        results = _results(path / "results.json")
+        results = read_results(path / "results.json")
         runs.setdefault((results["config_hash"], results["graph"]), Run(path, results))
     if not runs:
         raise InputError(
@@ -138,16 +138,6 @@ def _flat(config: dict[str, Any]) -> dict[str, Any]:
         for section in sections
         for key, value in (config.get(section) or {}).items()
     }
-
-
-def _results(path: Path) -> dict[str, Any]:
-    results = read_results(path)
-    if results["schema_version"] != SCHEMA_VERSION:
-        raise InputError(
-            f"Expected 'schema_version' {SCHEMA_VERSION} in '{path}' (got "
-            f"{results['schema_version']}); use the release that wrote it."
-        )
-    return results
 
 
 def _dataset_names(by_protocol: dict[tuple[str, str, str], list[Run]]) -> dict[Any, str]:

@@ -8,7 +8,7 @@ The document is ``reproduction.md`` with a page per experiment in ``reproduction
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -18,21 +18,9 @@ from evergraph.errors import InputError, unknown_name
 from evergraph.files import make_folder, read_json, write_atomic, write_json
 from evergraph.lab.paper.experiments import EXPERIMENTS, HEADLINES
 from evergraph.lab.paper.outcome import SCHEMA_VERSION, Outcome, judged, measured, merged
+from evergraph.lab.report import sheets
 from evergraph.lab.report.figures import write_figure
-from evergraph.lab.report.headlines import (
-    PAGES,
-    Everything,
-    headline_counts,
-    headline_figure,
-    headlines_sheet,
-)
-from evergraph.lab.report.sheets import (
-    Kinds,
-    latex,
-    outcome_csv,
-    outcome_sheets,
-    verdict_counts,
-)
+from evergraph.lab.report.sheets import PAGES, Everything, Kinds, outcome_sheets, verdict_counts
 from evergraph.lab.tables import Sheet, paper_numbers
 
 RESULTS, EXPLANATIONS = "results", "explanations.yaml"
@@ -48,9 +36,9 @@ def write_experiment(outcome: Outcome, folder: Path) -> None:
     make_folder(folder)
     name, kinds = outcome["experiment"], {kind_of(outcome): outcome}
     write_json(folder / f"{name}.json", outcome)
-    write_atomic(folder / f"{name}.csv", outcome_csv(outcome).encode())
+    write_atomic(folder / f"{name}.csv", sheets.outcome_csv(outcome).encode())
     write_atomic(folder / f"{name}.md", (outcome_markdown(kinds) + "\n").encode())
-    tables = "\n".join(latex(sheet) for sheet in outcome_sheets(kinds))
+    tables = "\n".join(sheets.latex(sheet) for sheet in outcome_sheets(kinds))
     write_atomic(folder / f"{name}.tex", tables.encode())
     write_figure(outcome, folder, name)
 
@@ -112,7 +100,7 @@ def publish(
         write_atomic(results / f"{name}.json", compact.encode() + b"\n")
         if pictured(kinds):
             write_figure(kinds["ours"], results, name, ["png"], dpi=80)
-    write_figure(headline_figure(everything), results, "headlines", ["png"], dpi=110)
+    write_figure(sheets.headline_figure(everything), results, "headlines", ["png"], dpi=110)
     for place, text in texts.items():
         write_atomic(page if place == "" else page.parent / PAGES / f"{place}.md", text.encode())
 
@@ -162,14 +150,14 @@ def document(everything: Everything, explanations: Mapping[str, Any]) -> dict[st
     quick = any(outcome["quick"] for kinds in everything.values() for outcome in kinds.values())
     prose = resources.files("evergraph.lab.report").joinpath("document.md").read_text("utf-8")
     head, rules = prose.strip().split("\n\n---\n\n")
-    answers = headlines_sheet(everything, explanations.get("headlines", {}))
+    answers = sheets.headlines_sheet(everything, explanations.get("headlines", {}))
     picture = f"![Margins of the headline claims]({RESULTS}/headlines.png)"
     parts = [
         head,
         *([f"**{QUICK}**"] if quick else []),
-        headline_counts(answers),
+        sheets.headline_counts(answers),
         answers.markdown(),
-        *([picture] if headline_figure(everything)["entries"] else []),
+        *([picture] if sheets.headline_figure(everything)["entries"] else []),
         overview(everything, linked=True).markdown(),
         rules,
     ]
@@ -241,19 +229,14 @@ def pictured(kinds: Kinds) -> bool:
 def outcome_markdown(kinds: Kinds, *, short: bool = False) -> str:
     """Writes all tables and notes of an experiment; ``short`` leaves a long one to its picture."""
     name = next(iter(kinds.values()))["experiment"]
-    sheets = outcome_sheets(kinds, short=short)
+    tables = outcome_sheets(kinds, short=short)
     if short and name not in PICTURED and pictured(kinds):
-        sheets = sheets[1:]
-    notes = [*EXPERIMENTS[name].notes, *_notes(kinds.values())]
-    listed = "\n".join(f"- {note}" for note in dict.fromkeys(notes))
-    return "\n\n".join([*(sheet.markdown() for sheet in sheets), *([listed] if listed else [])])
-
-
-def _notes(outcomes: Iterable[Outcome]) -> Iterable[str]:
-    for outcome in outcomes:
-        yield from outcome["notes"]
-        if outcome["quick"]:
-            yield QUICK
+        tables = tables[1:]
+    notes = list(EXPERIMENTS[name].notes)
+    for outcome in kinds.values():
         which = " with the printed settings" if outcome["as_printed"] else ""
+        notes += [*outcome["notes"], *([QUICK] if outcome["quick"] else [])]
         for dataset, rows in outcome["missing"].items():
-            yield f"Not every run is finished on {dataset}{which}: {', '.join(rows)}."
+            notes.append(f"Not every run is finished on {dataset}{which}: {', '.join(rows)}.")
+    listed = "\n".join(f"- {note}" for note in dict.fromkeys(notes))
+    return "\n\n".join([*(table.markdown() for table in tables), *([listed] if listed else [])])

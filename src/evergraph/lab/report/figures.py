@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evergraph.errors import InputError
+from evergraph.lab import import_extra
 from evergraph.methods import method_class
 
 if TYPE_CHECKING:
@@ -72,13 +72,7 @@ def write_figure(
 
 def check_matplotlib() -> None:
     """Says what is missing, if it is."""
-    try:
-        import matplotlib.figure  # noqa: F401, PLC0415 - an extra
-    except ImportError:
-        raise InputError(
-            "Expected matplotlib for figures (it is not installed); "
-            "install the extra with pip install 'evergraph[report]'."
-        ) from None
+    import_extra("matplotlib.figure", "report", "matplotlib for figures")
 
 
 def draw(spec: Spec) -> Figure | None:

@@ -1,4 +1,4 @@
-"""An experiment's outcomes as tables: our settings and the printed ones side by side.
+"""Outcomes as tables: our settings and the printed ones side by side, and the paper's headlines.
 
 An experiment comes as kind → judged outcome, the kinds being :data:`KINDS`.
 """
@@ -10,12 +10,18 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from evergraph.lab.paper.experiment import Headline
+from evergraph.lab.paper.experiments import HEADLINES
 from evergraph.lab.paper.outcome import Outcome
-from evergraph.lab.paper.verdicts import count_words
+from evergraph.lab.paper.verdicts import count_words, headline_verdict
 from evergraph.lab.summary import CONFIDENCE
 from evergraph.lab.tables import Sheet, interval, number, spread
 
 Kinds = Mapping[str, Outcome]
+#: Experiment → kind → judged outcome.
+Everything = Mapping[str, Kinds]
+#: The folder of the document's pages.
+PAGES = "reproduction"
 #: What was measured with which settings and seeds; ``again`` has seeds that no verdict had seen.
 KINDS = {"ours": "our settings", "as_printed": "as printed", "again": "other seeds"}
 #: Verdicts on numbers in a narrow table, and what they stand for.
@@ -37,10 +43,6 @@ def outcome_sheets(kinds: Kinds, *, short: bool = False) -> list[Sheet]:
 def _titled(kinds: Kinds, wanted: Sequence[str] = tuple(KINDS)) -> dict[str, str]:
     """Names the kinds that there are, in their order."""
     return {kind: KINDS[kind] for kind in KINDS if kind in kinds and kind in wanted}
-
-
-def _first(kinds: Kinds) -> Outcome:
-    return kinds.get("ours") or next(iter(kinds.values()))
 
 
 def numbers_sheet(kinds: Kinds, *, short: bool = False) -> Sheet:
@@ -66,7 +68,8 @@ def numbers_sheet(kinds: Kinds, *, short: bool = False) -> Sheet:
     seeds = sorted({len(entry["seeds"]) for entry in found.values()} - {0}) or [0]
     counted = "–".join(str(count) for count in dict.fromkeys((seeds[0], seeds[-1])))
     legend = f"; measured − paper: {LEGEND}" if short and printed else ""
-    title = f"{_first(kinds)['title']} (seeds: {counted}{legend})"
+    first = kinds.get("ours") or next(iter(kinds.values()))
+    title = f"{first['title']} (seeds: {counted}{legend})"
     if len(titles) == 1 and not printed:
         (kind,) = titles
         lines = dict.fromkeys((dataset, row) for dataset, _, row in places)
@@ -171,6 +174,96 @@ def outcome_csv(outcome: Outcome) -> str:
             judged = ("table", "mean", "std", "difference", "low", "high", "verdict")
             writer.writerow([*measured, *(claim.get(key) for key in judged)])
     return text.getvalue()
+
+
+def headline_statements(
+    headline: Headline, everything: Everything, kind: str
+) -> list[Mapping[str, Any]]:
+    """Lists what became of a headline's statements on the graphs that the paper names."""
+    return [
+        entry
+        for name, text in headline.made_of
+        for entry in everything.get(name, {}).get(kind, {"statements": ()})["statements"]
+        if entry["text"] == text and entry["in_paper"]
+    ]
+
+
+def _margins(headline: Headline, everything: Everything, kind: str) -> dict[str, Any]:
+    """Finds the margins of a headline's first statement, graph by graph."""
+    return {
+        entry["dataset"]: entry
+        for entry in headline_statements(headline, everything, kind)
+        if entry["text"] == headline.made_of[0][1] and entry["low"] is not None
+    }
+
+
+def headlines_sheet(everything: Everything, why: Mapping[str, str]) -> Sheet:
+    """Shows of every claim that the paper is read for whether it holds, by how much and why."""
+    rows = []
+    for headline in HEADLINES:
+        verdicts = [
+            headline_verdict(headline_statements(headline, everything, kind))
+            for kind in ("as_printed", "ours")
+        ]
+        digits = 1 if headline.unit.startswith("points") else 2
+        ours, printed = (_margins(headline, everything, kind) for kind in ("ours", "as_printed"))
+        signed, others = (
+            [number(m[g]["difference"] if g in m else None, digits, sign=True) for g in ours]
+            for m in (ours, printed)
+        )
+        amounts = [f"{_short(graph)} {margin}" for graph, margin in zip(ours, signed, strict=True)]
+        amount = f"{', '.join(amounts)} {headline.unit}" if amounts else "–"
+        amount += f"; as printed {', '.join(others)}" if printed else ""
+        page = f"{PAGES}/{headline.made_of[0][0]}.md"
+        claim = f"[{headline.claim}]({page}) ({headline.source})"
+        rows.append([claim, *verdicts, amount, why.get(headline.claim, "–").strip()])
+    columns = ["claim", "holds as printed?", "holds with our settings?", "by how much", "why"]
+    return Sheet("Does it hold?", columns, rows, prose=tuple(columns))
+
+
+def headline_counts(sheet: Sheet) -> str:
+    """Counts the verdicts of the table in one sentence."""
+    printed, ours = (
+        count_words(
+            row[column].split("**")[1] if "**" in row[column] else "not run" for row in sheet.rows
+        )
+        for column in (1, 2)
+    )
+    return f"Of {len(sheet.rows)} claims, with our settings: {ours}. As printed: {printed}."
+
+
+def headline_figure(everything: Everything) -> dict[str, Any]:
+    """Describes the picture of the margins in PM behind the headlines, as a figure takes it."""
+    entries = []
+    for headline in (one for one in HEADLINES if one.unit.startswith("points of PM")):
+        ours, printed = (_margins(headline, everything, kind) for kind in ("ours", "as_printed"))
+        for dataset, entry in ours.items():
+            claims = [{"mean": printed[dataset]["difference"]}] if dataset in printed else []
+            entries.append(
+                {
+                    "dataset": "",
+                    "row": f"{headline.claim} · {_short(dataset)}",
+                    "metric": "margin",
+                    "series": "",
+                    "seeds": entry["seeds"],
+                    "mean": entry["difference"],
+                    "std": (entry["high"] - entry["low"]) / 2,
+                    "claims": claims,
+                }
+            )
+    return {
+        "figure": {"kind": "points", "metrics": ["margin"], "split": False},
+        "metrics": [{"key": "margin", "title": "Points of PM in favour of the claim"}],
+        "entries": entries,
+        "spread": "our settings, 95 %",
+        "claimed": "as printed",
+        "zero": True,
+        "width": 8.0,
+    }
+
+
+def _short(dataset: str) -> str:
+    return dataset.partition("-")[0].title()
 
 
 def latex(sheet: Sheet) -> str:
