@@ -82,7 +82,7 @@ def test_a_method_of_another_reach_is_predicted_as_a_whole(
     stream: TaskStream, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(state, "SMALL", 5)
-    clf = learned(stream, "analytic")
+    clf = learned(stream, "analytic", settings={"teleport": 0.5})
     assert np.array_equal(clf.predict_proba([4, 2]), clf.predict_proba()[[4, 2]])
 
 

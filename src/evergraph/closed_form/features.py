@@ -78,6 +78,11 @@ class FeatureConfig(Config):
         return [int(part) for part in self.hops.split("+")]
 
     @property
+    def reach(self) -> int:
+        """Counts the steps from a node to what its row depends on."""
+        return self.powers[-1]
+
+    @property
     def name(self) -> str:
         """The hops, joined by ``+`` where they are added up and by ``|`` side by side."""
         return self.hops if self.combine == "sum" else self.hops.replace("+", "|")
@@ -128,9 +133,11 @@ def propagation_matrix(
     r"""Returns :math:`D^{-1/2} \tilde A D^{-1/2}` or :math:`D^{-1} \tilde A` (``mean``).
 
     :math:`\tilde A` is the graph, with every node its own neighbour if ``self_loops``, and
-    :math:`D` its degrees. Without any neighbour a row is zero.
+    :math:`D` its degrees, in the whole graph where this is a part of one. Without any neighbour a
+    row is zero.
     """
-    degree = (graph.degree + int(self_loops)).double().clamp(min=1)
+    degree = graph.degree if graph.whole_degree is None else graph.whole_degree
+    degree = (degree + int(self_loops)).double().clamp(min=1)
     if normalisation == "symmetric":
         root = degree.rsqrt().float()
         values = root[graph.dst] * root[graph.src]
@@ -219,7 +226,7 @@ class PropagatedFeatures(Rows):
         They are held if they were propagated and are few, for they are needed again; no caller may
         change them.
         """
-        held = self.config.powers[-1] > 0 and self.width * self.graph.num_nodes <= HELD
+        held = self.config.reach > 0 and self.width * self.graph.num_nodes <= HELD
         yield from self._held if held else self._finished()
 
     @cached_property

@@ -31,6 +31,12 @@ from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import selection_pool
 from evergraph.stream.tasks import GraphView, LabelledNodes
 
+#: Above so many nodes only what is around the training nodes and a sample of all is read.
+WHOLE = 200_000
+#: Most hops to choose from where a graph is large from the start: three reach most of it.
+NEAR = 2
+#: Most nodes of that sample.
+SAMPLED = 512
 #: Most columns that rows are compared in where there are more nodes and features than twice that.
 COMPARED_COLUMNS = 512
 
@@ -48,7 +54,7 @@ class Analytic(Method[AnalyticConfig]):
         if config.statistics == "refresh":
             self.buffer = ReplayBuffer(config.buffer_size)
         self.moments = Moments(config.rank, PRECISIONS[config.precision])
-        self.mean_row: Tensor | None = None  # [d], of all nodes seen by the last task
+        self.mean_row: Tensor | None = None  # [d], of all nodes seen by the last task, or a sample
         self.mean_of = 0  # so many
         self.selection = Selection(
             config.kinds,
@@ -107,7 +113,9 @@ class Analytic(Method[AnalyticConfig]):
             basis = principal_directions(features, COMPARED_COLUMNS, ctx.seed)
         graph, seed = ctx.adjacency, ctx.seed
         kind = selection.select_kind(
-            lambda kind: PropagatedFeatures(features, graph, kind, seed, basis), trained
+            lambda kind: PropagatedFeatures(features, graph, kind, seed, basis),
+            trained,
+            most_hops=NEAR if ctx.view.part else None,
         )
         count = config.columns(width, kind)
         if count < width and config.projection is None:
@@ -140,13 +148,14 @@ class Analytic(Method[AnalyticConfig]):
 
         A mean over nodes of which some are gone tells nothing about the others.
         """
+        now, sampled = view.part or view, self.selection.local
+        self.selection.local = view.part is not None and now.num_nodes > WHOLE
         if self.config.statistics != "follow":
             return
-        if self.mean_row is not None and self.mean_of == view.num_old:
-            moved = rows.mean(view.num_old) - self.mean_row.double()
-            self.moments.shift(moved)
-        self.mean_row = rows.mean(view.num_nodes).to(self.moments.dtype)
-        self.mean_of = view.num_nodes
+        if self.mean_row is not None and self.mean_of == now.num_old:
+            self.moments.shift(_mean(rows, view, now.num_old, sampled) - self.mean_row.double())
+        mean = _mean(rows, view, now.num_nodes, self.selection.local)
+        self.mean_row, self.mean_of = mean.to(self.moments.dtype), now.num_nodes
 
     def _refresh(self, rows: Rows) -> None:
         """Moves every class as its kept nodes have moved since the last task."""
@@ -174,11 +183,22 @@ class Analytic(Method[AnalyticConfig]):
             self.buffer.rows["features"] = kept_rows
 
     def reach(self, num_layers: int) -> int | None:
-        """Reaches one step beyond the hops, for degrees, if scores are not propagated further."""
+        """Reaches as far as the hops, if scores are not propagated further."""
         kind, chosen = self.selection.kind, self.selection
-        if kind is None or chosen.mean_field or chosen.teleport < 1:
+        embeds = self.config.rows == "encoder"
+        if kind is None or embeds or chosen.mean_field or chosen.teleport < 1:
             return None
-        return max(kind.powers) + 1
+        return kind.reach
+
+    def reads(self, num_old: int, num_nodes: int, num_layers: int) -> tuple[Tensor, int] | None:
+        """Reads what is around kept nodes and a sample, once the graph is large."""
+        depth = self.reach(num_layers)
+        if num_nodes <= WHOLE or not self.selection.local or depth is None:
+            return None
+        nodes = [] if self.buffer is None else [self.buffer.nodes.cpu()]
+        if self.config.statistics == "follow":
+            nodes += [_sample(num_old), _sample(num_nodes)]
+        return torch.cat(nodes) if nodes else torch.empty(0, dtype=torch.int64), depth
 
     def predict_logits(self, ctx: TaskContext) -> Tensor:
         """Infers every node's class in the graph; classes without a row are never chosen."""
@@ -245,3 +265,23 @@ class Analytic(Method[AnalyticConfig]):
             raise ValueError("rows of other columns")
         if self.mean_of < 0:
             raise ValueError("a negative number of nodes")
+
+
+def _sample(count: int) -> Tensor:
+    """Returns at most :data:`SAMPLED` of the first ``count`` nodes, ascending.
+
+    They are evenly spaced, and mostly the same ones however many nodes follow.
+    """
+    step = 1
+    while count > SAMPLED * step:
+        step *= 2
+    return torch.arange(0, count, step)
+
+
+def _mean(rows: Rows, view: GraphView, count: int, sampled: bool) -> Tensor:
+    """Averages the rows of the first ``count`` nodes of the whole graph, or of a sample of them."""
+    if not sampled or view.part is None:
+        return rows.mean(count)
+    seen = view.part.nodes
+    nodes = torch.searchsorted(seen, _sample(count).to(seen.device))
+    return rows.rows(nodes).mean(dim=0, dtype=torch.float64)

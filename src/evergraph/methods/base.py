@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
+import torch
 from torch import Tensor
 
 from evergraph.events import Epoch
@@ -117,6 +118,22 @@ class Method(Generic[ConfigT]):
     def reach(self, num_layers: int) -> int | None:
         """Tells how many steps away from a node its logits depend on; None: on the whole graph."""
         return num_layers if type(self).predict_logits is Method.predict_logits else None
+
+    def reads(self, num_old: int, num_nodes: int, num_layers: int) -> tuple[Tensor, int] | None:
+        """Tells what learning a task reads of a large graph; None: all of it.
+
+        That is what is within so many steps of the training nodes and of the nodes returned.
+
+        Args:
+            num_old: Nodes that were there at the last task.
+            num_nodes: Nodes that are there now.
+            num_layers: Of the network.
+        """
+        depth = self.reach(num_layers)
+        if not self.local or depth is None:
+            return None
+        kept = torch.empty(0, dtype=torch.int64) if self.buffer is None else self.buffer.nodes
+        return kept.cpu(), depth
 
     def memory_bytes(self) -> int:
         """Counts the bytes kept so that the next task can be learned, the graph being at hand.
