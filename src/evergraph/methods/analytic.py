@@ -29,6 +29,7 @@ from evergraph.methods.analytic_config import PRECISIONS, AnalyticConfig
 from evergraph.methods.base import Descent, Method
 from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import selection_pool
+from evergraph.nn.receptive_field import ReceptiveField
 from evergraph.stream.tasks import GraphView, LabelledNodes
 
 #: Above so many nodes only what is around the training nodes and a sample of all is read.
@@ -202,15 +203,27 @@ class Analytic(Method[AnalyticConfig]):
 
     def predict_logits(self, ctx: TaskContext) -> Tensor:
         """Infers every node's class in the graph; classes without a row are never chosen."""
-        if not 0 <= min(self.moments.labels) <= max(self.moments.labels) < ctx.view.num_classes:
-            raise InputError(
-                f"Expected statistics of the {ctx.view.num_classes} classes known (got others); "
-                "restore a copy of the state."
-            )
         scores = self.rows(ctx).times(self._solved())
         found = self.selection.infer(scores, self._features(ctx), ctx.adjacency)
-        logits = found.new_full((found.shape[0], ctx.view.num_classes), -1e9)
-        logits[:, self.moments.labels] = found
+        return self._logits(found, ctx.view.num_classes)
+
+    def predict_field(self, field: ReceptiveField, num_classes: int, *, seed: int) -> Tensor:
+        """Infers the class of some nodes where scores are not propagated."""
+        kind, basis = self.selection.kind, self.selection.basis
+        assert kind is not None
+        rows = PropagatedFeatures(field.features, field.graphs, kind, seed, basis)
+        found = rows.times(self._solved())
+        return self._logits(found if field.rows is None else found[field.rows], num_classes)
+
+    def _logits(self, scores: Tensor, num_classes: int) -> Tensor:
+        """Gives every known class a column, ``[n, k]``."""
+        if not 0 <= min(self.moments.labels) <= max(self.moments.labels) < num_classes:
+            raise InputError(
+                f"Expected statistics of the {num_classes} classes known (got others); restore a "
+                "copy of the state."
+            )
+        logits = scores.new_full((scores.shape[0], num_classes), -1e9)
+        logits[:, self.moments.labels] = scores
         return logits
 
     def _solved(self) -> Tensor:
