@@ -365,10 +365,11 @@ class GrowingGraph:
         stay = torch.ones(self.num_nodes, dtype=torch.bool)
         stay[rows] = False
         new_rows = torch.where(stay, torch.cumsum(stay, 0) - 1, -1)
-        edges = new_rows[self.edges.tensor]
-        edges = edges[(edges >= 0).all(dim=1)]
+        edges = new_rows.index_select(0, self.edges.tensor.flatten()).view(-1, 2)
+        gone = (edges < 0).any(dim=1)
+        edges = edges.index_select(0, torch.nonzero(~gone).flatten())
         left = torch.nonzero(stay).flatten()
-        names, arrays = self.names.keep(stay.numpy()), _arrays(self.features[left])
+        names, arrays = self.names.keep(stay.numpy()), _arrays(_take(self.features, left))
         return GrowingGraph(names, arrays, self.width, Grown.of(edges.numpy())), new_rows
 
     def neighbourhood(self, nodes: Tensor, depth: int) -> Neighbourhood:

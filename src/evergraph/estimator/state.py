@@ -22,7 +22,7 @@ from evergraph.files import to_device
 from evergraph.methods import Method, make_method
 from evergraph.nn.device import Plan, denormals_flushed
 from evergraph.nn.receptive_field import ReceptiveField, receptive_field
-from evergraph.stream import Adjacency, Features, GraphView, LabelledNodes
+from evergraph.stream import Adjacency, GraphView, LabelledNodes
 from evergraph.train import (
     Learner,
     learner_state,
@@ -244,8 +244,18 @@ class State:
 
     def _predict(self, device: torch.device) -> Tensor:
         """Puts the learner before the present graph, without any label."""
-        graph = self.edits.apply(self.graph.adjacency)
-        return self._ask(self.graph.features, self.graph.adjacency, graph, device)
+        learner, seen = self.learner, self.graph.adjacency
+        if device.type != "cpu":
+            learner = move(learner, self.config, device)
+        nobody = torch.empty(0, dtype=torch.int64)
+        task, k = max(learner.next_task - 1, 0), len(self.classes)
+        view = GraphView(task, self.graph.features, seen, nobody, nobody, k, ()).to(device)
+        plan, seed = Plan(None, "prediction"), self.config.parameters.seed
+        ctx = make_context(learner, view, self.config.model, self.config.training, plan, seed=seed)
+        ctx.adjacency = self.edits.apply(seen).to(device)
+        if learner.context is not None:  # of this very graph, which was learned just now
+            ctx.prepared = learner.context.prepared
+        return learner.method.predict_logits(ctx)
 
     def _predict_near(self, rows: Tensor, depth: int, device: torch.device) -> Tensor:
         """Predicts nodes from their neighbourhood."""
@@ -260,18 +270,6 @@ class State:
         model, plain = learner.model.eval(), takes_plain_path(method)
         found: Tensor = model(field.features, field.graphs, field.rows, plain=plain).logits
         return found[place]
-
-    def _ask(
-        self, features: Features, seen: Adjacency, graph: Adjacency, device: torch.device
-    ) -> Tensor:
-        learner = self.learner if device.type == "cpu" else move(self.learner, self.config, device)
-        nobody = torch.empty(0, dtype=torch.int64)
-        task, k = max(learner.next_task - 1, 0), len(self.classes)
-        view = GraphView(task, features, seen, nobody, nobody, k, ()).to(device)
-        plan, seed = Plan(None, "prediction"), self.config.parameters.seed
-        ctx = make_context(learner, view, self.config.model, self.config.training, plan, seed=seed)
-        ctx.adjacency = graph.to(device)
-        return learner.method.predict_logits(ctx)
 
 
 def move(learner: Learner, config: EstimatorConfig, device: torch.device) -> Learner:

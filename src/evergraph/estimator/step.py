@@ -63,6 +63,7 @@ def complete(
             known = len(state.classes)
             following, report = _learn(following, trained, known, device, on_event)
         accuracy, by_class = following.accuracy(device)
+        following.learner.context = None
     entry = Entry(
         step=len(state.history),
         kind=change.kind,
@@ -255,7 +256,9 @@ def _learn(
     for event in learn_task(learner, ctx):
         if on_event is not None:
             on_event(event)
-    learner.context, learner.num_seen = None, graph.num_nodes
+    learner.num_seen = graph.num_nodes
+    if near:
+        learner.context = None  # what was prepared is not of the whole graph
     if near and learner.method.buffer is not None:
         learner.method.buffer.renumber(near.nodes)
     if device.type != "cpu":

@@ -32,11 +32,11 @@ from evergraph.methods.replay import selection_pool
 from evergraph.nn.receptive_field import ReceptiveField
 from evergraph.stream.tasks import GraphView, LabelledNodes
 
-#: Above so many nodes only what is around the training nodes and a sample of all is read.
+#: Above so many nodes ``auto`` reads no more than what is around training nodes and a sample.
 WHOLE = 200_000
 #: Most hops to choose from where a graph is large from the start: three reach most of it.
 NEAR = 2
-#: Most nodes of that sample.
+#: Most nodes of the sample.
 SAMPLED = 512
 #: Most columns that rows are compared in where there are more nodes and features than twice that.
 COMPARED_COLUMNS = 512
@@ -150,13 +150,18 @@ class Analytic(Method[AnalyticConfig]):
         A mean over nodes of which some are gone tells nothing about the others.
         """
         now, sampled = view.part or view, self.selection.local
-        self.selection.local = view.part is not None and now.num_nodes > WHOLE
+        self.selection.local = view.part is not None and self._is_large(now.num_nodes)
         if self.config.statistics != "follow":
             return
         if self.mean_row is not None and self.mean_of == now.num_old:
             self.moments.shift(_mean(rows, view, now.num_old, sampled) - self.mean_row.double())
         mean = _mean(rows, view, now.num_nodes, self.selection.local)
         self.mean_row, self.mean_of = mean.to(self.moments.dtype), now.num_nodes
+
+    def _is_large(self, num_nodes: int) -> bool:
+        """Tells whether a part of a large graph is to do; at once if scores stay where they are."""
+        given = self.selection.given_teleport, self.selection.given_mean_field
+        return num_nodes > WHOLE or given == (1, False)
 
     def _refresh(self, rows: Rows) -> None:
         """Moves every class as its kept nodes have moved since the last task."""
@@ -194,7 +199,7 @@ class Analytic(Method[AnalyticConfig]):
     def reads(self, num_old: int, num_nodes: int, num_layers: int) -> tuple[Tensor, int] | None:
         """Reads what is around kept nodes and a sample, once the graph is large."""
         depth = self.reach(num_layers)
-        if num_nodes <= WHOLE or not self.selection.local or depth is None:
+        if not self._is_large(num_nodes) or not self.selection.local or depth is None:
             return None
         nodes = [] if self.buffer is None else [self.buffer.nodes.cpu()]
         if self.config.statistics == "follow":
