@@ -113,6 +113,20 @@ def test_closed_form_of_a_large_graph_reads_what_is_around(
     assert np.array_equal(clf.predict_proba(), again.predict_proba())
 
 
+@pytest.mark.parametrize(
+    "given", [{"teleport": 0.5}, {"mean_field": True}, {"rows": "encoder", "statistics": "arrival"}]
+)
+def test_closed_form_does_what_is_given_whatever_the_size(
+    stream: TaskStream, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
+):
+    whole = learned(stream, "analytic", settings=given)
+    for module, name in ((step, "LARGE"), (analytic, "WHOLE")):
+        monkeypatch.setattr(module, name, 5)
+    near = learned(stream, "analytic", settings=given)
+    assert near.history_ == whole.history_
+    assert np.array_equal(near.predict_proba(), whole.predict_proba())
+
+
 def test_closed_form_follows_an_even_sample_of_a_large_graph(
     stream: TaskStream, monkeypatch: pytest.MonkeyPatch
 ):

@@ -116,7 +116,7 @@ class Analytic(Method[AnalyticConfig]):
         kind = selection.select_kind(
             lambda kind: PropagatedFeatures(features, graph, kind, seed, basis),
             trained,
-            most_hops=NEAR if ctx.view.part else None,
+            most_hops=NEAR if ctx.view.part and self._may_be_local else None,
         )
         count = config.columns(width, kind)
         if count < width and config.projection is None:
@@ -158,10 +158,16 @@ class Analytic(Method[AnalyticConfig]):
         mean = _mean(rows, view, now.num_nodes, self.selection.local)
         self.mean_row, self.mean_of = mean.to(self.moments.dtype), now.num_nodes
 
+    @property
+    def _may_be_local(self) -> bool:
+        """Whether the settings allow to predict a node from what is around it."""
+        teleport, mean_field = self.selection.given_teleport, self.selection.given_mean_field
+        return self.config.rows == "smoothed" and teleport in ("auto", 1) and mean_field is not True
+
     def _is_large(self, num_nodes: int) -> bool:
-        """Tells whether a part of a large graph is to do; at once if scores stay where they are."""
+        """Tells whether a part of a graph is to do; of any large one if nothing is given up."""
         given = self.selection.given_teleport, self.selection.given_mean_field
-        return num_nodes > WHOLE or given == (1, False)
+        return self._may_be_local and (num_nodes > WHOLE or given == (1, False))
 
     def _refresh(self, rows: Rows) -> None:
         """Moves every class as its kept nodes have moved since the last task."""
