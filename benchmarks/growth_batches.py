@@ -4,8 +4,9 @@
 
 A synthetic graph (64 features, 10 classes, five edges per node) is brought to a size, then batches
 of 1,000 nodes and 5,000 edges are learned and saved. ``growth-graph`` brings no labels, so that it
-is graph and store alone. ``--small 1000`` adds that many changes of five nodes, each saved. Every
-size is measured in a process of its own; CPU seconds are told beside seconds, for a busy machine.
+is graph and store alone. ``--small 1000`` adds that many changes of five nodes, each saved, and
+``--refit`` learns all nodes at once, as one who cannot go on would have to. Every size is measured
+in a process of its own; CPU seconds are told beside seconds, for a busy machine.
 """
 
 from __future__ import annotations
@@ -55,13 +56,13 @@ def batch(first: int, count: int, labelled: float, seed: int) -> dict[str, Any]:
     }
 
 
-def measure(row: str, nodes: int, small: int, threads: int, folder: Path) -> dict[str, Any]:
+def measure(row: str, nodes: int, folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     """Measures one size; everything in seconds, bytes or counts."""
     import torch  # noqa: PLC0415 - in this process alone
 
     from evergraph import ContinualNodeClassifier  # noqa: PLC0415
 
-    torch.set_num_threads(threads)
+    torch.set_num_threads(given.threads)
     method, settings, labelled = ROWS[row]
     clf = ContinualNodeClassifier(method, settings=settings, device="cpu")
     for first in range(0, nodes, STEP):
@@ -86,13 +87,19 @@ def measure(row: str, nodes: int, small: int, threads: int, folder: Path) -> dic
             ids = [f"n{at}" for at in rng.integers(nodes, size=count)]
             with timed(taken, f"predict_{count}"):
                 clf.predict(ids)
-    found: dict[str, Any] = {"row": row, "nodes": nodes, "threads": threads}
+    found: dict[str, Any] = {"row": row, "nodes": nodes, "threads": given.threads}
     found |= {name: statistics.median(values) for name, values in taken.items()}
     found["folder_mb"] = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
     found["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     found["resident_mb"] = resident()
-    if small:
-        found["small"] = many_small(clf, folder, nodes + REPEATS * BATCH, small)
+    if given.small:
+        found["small"] = many_small(clf, folder, nodes + REPEATS * BATCH, given.small)
+    if given.refit:
+        del clf
+        everything, again = batch(0, nodes, min(1.0, 1000 / min(nodes, STEP)), 0), {}
+        with timed(again, "refit"):
+            ContinualNodeClassifier(method, settings=settings, device="cpu").learn(**everything)
+        found |= {name: value for name, (value,) in again.items()}
     return found
 
 
@@ -143,15 +150,13 @@ def resident() -> float:
     return pages * resource.getpagesize() / 1e6
 
 
-def rows(
-    names: list[str], sizes: list[int], small: int = 0, threads: int = 2
-) -> Iterator[dict[str, Any]]:
+def rows(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Measures every row at every size, each in a process of its own."""
     context = multiprocessing.get_context("spawn")
-    for name in names:
-        for size in sizes:
+    for name in given.row:
+        for size in map(int, given.nodes):
             with tempfile.TemporaryDirectory() as place, context.Pool(1) as pool:
-                yield pool.apply(measure, (name, size, small, threads, Path(place) / "state"))
+                yield pool.apply(measure, (name, size, Path(place) / "state", given))
 
 
 def main() -> None:
@@ -161,9 +166,8 @@ def main() -> None:
     parser.add_argument("--nodes", nargs="+", type=float, default=[1e4, 1e5])
     parser.add_argument("--small", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
-    given = parser.parse_args()
-    sizes = [int(size) for size in given.nodes]
-    for found in rows(given.row, sizes, given.small, given.threads):
+    parser.add_argument("--refit", action="store_true")
+    for found in rows(parser.parse_args()):
         print(json.dumps(found), flush=True)
 
 

@@ -11,6 +11,7 @@ from conftest import to_sparse
 from evergraph.closed_form import features as module
 from evergraph.closed_form.features import EmbeddingRows, FeatureConfig, PropagatedFeatures
 from evergraph.errors import InputError
+from evergraph.nn.receptive_field import receptive_field
 from evergraph.validation import parse
 from support import adjacency, seeded
 
@@ -153,3 +154,18 @@ def test_a_projection_that_cannot_fit_is_refused():
         FeatureConfig(projection=10**12).check_memory(num_features=64, num_rows=10)
     with pytest.raises(InputError, match=r"Expected 'projection' to fit"):  # wide moments
         FeatureConfig(projection=10**8).check_memory(num_features=1, num_rows=10**6)
+
+
+@pytest.mark.parametrize("block", [1, 10**6])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("hops", ["0", "2", "0+1+3"])
+def test_rows_of_some_nodes_need_their_receptive_field_alone(monkeypatch, hops, kind, block):
+    monkeypatch.setattr(module, "BLOCK", block)
+    names = ("normalisation", "self_loops", "combine", "scaling")
+    config = FeatureConfig(hops=hops, **dict(zip(names, kind, strict=True)))
+    wanted = torch.tensor([4, 5])
+    part = receptive_field(X, GRAPH, wanted, config.reach)
+    assert part.features.shape[0] < 6 or config.reach > 2
+    rows = PropagatedFeatures(part.features, part.graphs, config, seed=0)
+    found = rows.times(torch.eye(rows.width))
+    torch.testing.assert_close(found, dense(config)[wanted].float(), rtol=0, atol=1e-6)

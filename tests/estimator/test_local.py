@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ import pytest
 import torch
 
 from batches import batches, quick, stored
+from evergraph.closed_form.features import FeatureConfig, PropagatedFeatures
 from evergraph.estimator import ContinualNodeClassifier, state, step
-from evergraph.methods import METHODS
+from evergraph.methods import METHODS, analytic
 from evergraph.stream import Graph, Protocol, TaskStream
 
 ROW = torch.tensor([7])
@@ -82,8 +84,64 @@ def test_a_method_of_another_reach_is_predicted_as_a_whole(
     stream: TaskStream, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(state, "SMALL", 5)
-    clf = learned(stream, "analytic")
+    clf = learned(stream, "analytic", settings={"teleport": 0.5})
     assert np.array_equal(clf.predict_proba([4, 2]), clf.predict_proba()[[4, 2]])
+
+
+def test_closed_form_of_a_large_graph_reads_what_is_around(
+    stream: TaskStream, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(step, "LARGE", 5)
+    monkeypatch.setattr(analytic, "WHOLE", 40)  # from the second of three batches on
+    monkeypatch.setattr(analytic, "SAMPLED", 8)
+    seen: list[int] = []
+    monkeypatch.setattr(step, "started", lambda view, *_: seen.append(view.num_nodes))
+    clf = quick("analytic", validation_fraction=0)
+    for batch in batches(stream):
+        clf.learn(**batch, on_event=lambda event: None)
+    told = [entry["report"] for entry in clf.history_]
+    assert seen[:2] == [30, 60]
+    assert seen[2] < 90
+    assert [report.get("local") for report in told] == [None, True, True]
+    assert "teleport_losses" in told[0]
+    assert [report["teleport"] for report in told[1:]] == [1, 1]
+    assert max(map(int, told[0]["hops"].replace("|", "+").split("+"))) <= analytic.NEAR
+    again = ContinualNodeClassifier.load(clf.save(tmp_path / "state") and tmp_path / "state")
+    for one in (clf, again):  # few nodes again: the whole graph is read
+        one.remove(list(range(20, 90))).learn([90], stream.features[:1], [(90, 0)], {90: 0})
+        assert "local" not in one.history_[-1]["report"]
+    assert np.array_equal(clf.predict_proba(), again.predict_proba())
+
+
+@pytest.mark.parametrize(
+    "given", [{"teleport": 0.5}, {"mean_field": True}, {"rows": "encoder", "statistics": "arrival"}]
+)
+def test_closed_form_does_what_is_given_whatever_the_size(
+    stream: TaskStream, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
+):
+    whole = learned(stream, "analytic", settings=given)
+    for module, name in ((step, "LARGE"), (analytic, "WHOLE")):
+        monkeypatch.setattr(module, name, 5)
+    near = learned(stream, "analytic", settings=given)
+    assert near.history_ == whole.history_
+    assert np.array_equal(near.predict_proba(), whole.predict_proba())
+
+
+def test_closed_form_follows_an_even_sample_of_a_large_graph(
+    stream: TaskStream, monkeypatch: pytest.MonkeyPatch
+):
+    settings = {"hops": "0+1+2", "teleport": 1, "mean_field": False}
+    whole = learned(stream, "analytic", settings=settings)._now().learner.method
+    for module, name in ((step, "LARGE"), (analytic, "WHOLE")):
+        monkeypatch.setattr(module, name, 5)
+    monkeypatch.setattr(analytic, "SAMPLED", 25)
+    part = learned(stream, "analytic", settings=settings)._now()
+    rows = PropagatedFeatures(part.graph.features, part.graph.adjacency, FeatureConfig(), 0)
+    expected = rows.rows(torch.arange(0, 90, 4)).mean(dim=0)
+    method = part.learner.method
+    torch.testing.assert_close(method.mean_row, expected, rtol=0, atol=1e-6)
+    assert not torch.allclose(method.mean_row, whole.mean_row, atol=1e-3)
+    torch.testing.assert_close(method.moments.means, whole.moments.means, rtol=0, atol=0.05)
 
 
 @pytest.mark.parametrize("method", LOCAL)

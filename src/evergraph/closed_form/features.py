@@ -81,6 +81,11 @@ class FeatureConfig(Config):
         return [int(part) for part in self.hops.split("+")]
 
     @property
+    def reach(self) -> int:
+        """Counts the steps from a node to what its row depends on."""
+        return self.powers[-1]
+
+    @property
     def name(self) -> str:
         """The hops, joined by ``+`` where they are added up and by ``|`` side by side."""
         return self.hops if self.combine == "sum" else self.hops.replace("+", "|")
@@ -118,11 +123,13 @@ class PropagationMatrix:
 
     matrix: SparseMatrix
     diagonal: Tensor | None = None  # [n]
+    own: Tensor | None = None  # [n], which row each node is itself; None: in place
 
     def times(self, rows: Tensor) -> Tensor:
         """Multiplies ``[n, b]`` from the left, without gradient."""
         out = self.matrix.times(rows.contiguous())
-        return out if self.diagonal is None else out.addcmul_(self.diagonal[:, None], rows)
+        itself = rows if self.own is None else rows.index_select(0, self.own)
+        return out if self.diagonal is None else out.addcmul_(self.diagonal[:, None], itself)
 
 
 def propagation_matrix(
@@ -131,16 +138,18 @@ def propagation_matrix(
     r"""Returns :math:`D^{-1/2} \tilde A D^{-1/2}` or :math:`D^{-1} \tilde A` (``mean``).
 
     :math:`\tilde A` is the graph, with every node its own neighbour if ``self_loops``, and
-    :math:`D` its degrees. Without any neighbour a row is zero.
+    :math:`D` its degrees, in the whole graph where this is a part of one. Without any neighbour a
+    row is zero.
     """
-    degree = (graph.degree + int(self_loops)).double().clamp(min=1)
+    degree = graph.degree if graph.whole_degree is None else graph.whole_degree
+    degree = (degree + int(self_loops)).double().clamp(min=1)
+    own = degree if graph.own is None else degree[graph.own]
     if normalisation == "symmetric":
-        root = degree.rsqrt().float()
-        values = root[graph.dst] * root[graph.src]
+        values = own.rsqrt().float()[graph.dst] * degree.rsqrt().float()[graph.src]
     else:
-        values = degree.reciprocal().float()[graph.dst]
-    diagonal = degree.reciprocal().float() if self_loops else None
-    return PropagationMatrix(SparseMatrix(graph.pattern, values), diagonal)
+        values = own.reciprocal().float()[graph.dst]
+    diagonal = own.reciprocal().float() if self_loops else None
+    return PropagationMatrix(SparseMatrix(graph.pattern, values), diagonal, graph.own)
 
 
 class Rows(ABC):
@@ -192,7 +201,8 @@ class PropagatedFeatures(Rows):
 
     Args:
         features: Of all nodes.
-        graph: The graph.
+        graph: The graph; or one for every step, from what a step reads to what it gives, for the
+            rows of the nodes that the last one gives.
         config: Which rows.
         seed: Source of random directions.
         basis: Directions that the features are projected on, ``[d, b]``; None for random ones or
@@ -202,19 +212,23 @@ class PropagatedFeatures(Rows):
     def __init__(
         self,
         features: Features,
-        graph: Adjacency,
+        graph: Adjacency | tuple[Adjacency, ...],
         config: FeatureConfig,
         seed: int,
         basis: Tensor | None = None,
     ) -> None:
-        self.features, self.graph, self.config, self.seed = features, graph, config, seed
+        self.features, self.config, self.seed = features, config, seed
+        self.graph = graph
+        self.num_nodes = features.shape[0]
+        if isinstance(graph, tuple) and graph:
+            self.num_nodes = graph[-1].num_nodes
         self.basis = basis
         if basis is not None:
             self.columns = basis.shape[1]  # of one hop
         else:
             self.columns = config.projection or features.shape[1]
         self.width = self.columns * config.blocks
-        self._step = max(1, BLOCK // max(graph.num_nodes, 1))  # columns of a block
+        self._step = max(1, BLOCK // max(features.shape[0], 1))  # columns of a block
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """Yields finished columns of all nodes, ``[n, b]``, with their place in a row.
@@ -222,7 +236,7 @@ class PropagatedFeatures(Rows):
         They are held if they were propagated and are few, for they are needed again; no caller may
         change them.
         """
-        held = self.config.powers[-1] > 0 and self.width * self.graph.num_nodes <= HELD
+        held = self.config.reach > 0 and self.width * self.num_nodes <= HELD
         yield from self._held if held else self._finished()
 
     @cached_property
@@ -247,8 +261,8 @@ class PropagatedFeatures(Rows):
     @cached_property
     def _lengths_of(self) -> Tensor:
         """The lengths of every hop's rows, ``[hops, n]``."""
-        n, hops = self.graph.num_nodes, len(self.config.powers)
-        squares = torch.zeros(hops, n, dtype=torch.float64, device=self.graph.device)
+        n, hops = self.num_nodes, len(self.config.powers)
+        squares = torch.zeros(hops, n, dtype=torch.float64, device=self.features.device)
         for index, _, block in self._propagated():
             squares[index] += block.square().sum(dim=1)
         return squares.sqrt().float()
@@ -271,11 +285,12 @@ class PropagatedFeatures(Rows):
         powers = self.config.powers
         for start in range(0, self.columns, self._step):
             block = self._columns(start, min(start + self._step, self.columns))
-            for power in range(powers[-1] + 1):
+            # Where each of the nodes is among the rows, as fewer and fewer are given.
+            for power, place in enumerate(self._places):
                 if power:
-                    block = self._matrix.times(block)
+                    block = self._matrices[power - 1].times(block)
                 if power in powers:
-                    yield powers.index(power), start, block
+                    yield powers.index(power), start, block if place is None else block[place]
 
     def _columns(self, start: int, stop: int) -> Tensor:
         """Returns columns of the features or of their projection, rows scaled as configured."""
@@ -293,8 +308,23 @@ class PropagatedFeatures(Rows):
         return torch.where(lengths > 0, lengths, 1)
 
     @cached_property
-    def _matrix(self) -> PropagationMatrix:
-        return propagation_matrix(self.graph, self.config.normalisation, self.config.self_loops)
+    def _matrices(self) -> list[PropagationMatrix]:
+        """One for every step."""
+        how = (self.config.normalisation, self.config.self_loops)
+        if isinstance(self.graph, tuple):
+            return [propagation_matrix(graph, *how) for graph in self.graph]
+        return [propagation_matrix(self.graph, *how)] * self.config.reach
+
+    @cached_property
+    def _places(self) -> list[Tensor | None]:
+        """Where the nodes are among what 0, 1, … steps give; None: all of it, in order."""
+        if not isinstance(self.graph, tuple):
+            return [None] * (self.config.reach + 1)
+        places: list[Tensor | None] = [None]
+        for graph in reversed(self.graph):
+            last = places[0]
+            places.insert(0, graph.own if last is None or graph.own is None else graph.own[last])
+        return places
 
     @cached_property
     def _directions(self) -> Tensor | None:
@@ -303,10 +333,10 @@ class PropagatedFeatures(Rows):
             return self.basis
         generator = make_generator(self.seed, "random features")
         shape = (self.features.shape[1], self.columns)
-        return torch.randn(shape, generator=generator).to(self.graph.device)
+        return torch.randn(shape, generator=generator).to(self.features.device)
 
     @cached_property
     def _phases(self) -> Tensor:
         generator = make_generator(self.seed, "random phases")
-        turns = torch.rand(self.columns, generator=generator).to(self.graph.device)
+        turns = torch.rand(self.columns, generator=generator).to(self.features.device)
         return 2 * torch.pi * turns

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from evergraph.closed_form.cross_validation import (
@@ -65,7 +66,13 @@ class Selection:
         mean_field: Whether mean-field inference follows, or ``auto``.
         class_weight: ``natural``, ``balanced`` or ``auto``.
         metric: What ``auto`` class weights are chosen for.
+
+    Attributes:
+        local: Whether the graph is so large that ``auto`` takes what is around a node for enough:
+            then scores are not propagated and there is no mean field.
     """
+
+    local = False
 
     def __init__(
         self,
@@ -106,23 +113,37 @@ class Selection:
     def teleport(self) -> float:
         """α: the teleport probability that was given, or that of least loss so far."""
         given = self.given_teleport
-        return self.losses["teleport"].best if given == "auto" else given
+        if given == "auto":
+            return 1.0 if self.local else self.losses["teleport"].best
+        return given
 
     @property
     def mean_field(self) -> bool:
         """Whether mean-field inference follows: as given, or if that has had the smaller loss."""
         given = self.given_mean_field
-        return self.losses["mean_field"].best == ON if given == "auto" else given
+        if given == "auto":
+            return not self.local and self.losses["mean_field"].best == ON
+        return given
 
     def select_kind(
-        self, make_rows: Callable[[FeatureConfig], Rows], train: LabelledNodes
+        self,
+        make_rows: Callable[[FeatureConfig], Rows],
+        train: LabelledNodes,
+        most_hops: int | None = None,
     ) -> FeatureConfig:
-        """Chooses the kind of rows for good, unless that is settled."""
+        """Chooses the kind of rows for good, unless that is settled.
+
+        None of more hops than ``most_hops`` is chosen unless all have more.
+        """
         if self.kind is None:
+            kinds = self.kinds
+            if most_hops is not None:
+                near = {name: kind for name, kind in kinds.items() if kind.reach <= most_hops}
+                kinds = near or kinds
             count, device = train.nodes.numel(), train.nodes.device
             some = train.take(evenly_spaced(count, COMPARED_NODES, device))
             losses = {}
-            for name, kind in self.kinds.items():
+            for name, kind in kinds.items():
                 x = make_rows(kind).rows(some.nodes)
                 losses[name] = leave_one_out_losses(x, some.labels, self.strengths, self.balanced)
             weights = balanced_weights(some.labels) if self.balanced else None
@@ -184,15 +205,16 @@ class Selection:
             graph: The graph.
         """
         given = self.given_teleport != "auto" and self.given_mean_field is False
-        if given or not judged.count:
+        if given or self.local or not judged.count:
             return
         scores = judged.scores(rows)
         if self.given_teleport == "auto":
             losses = judged.teleport_losses(scores, graph, TELEPORTS)
             self.losses["teleport"].add(losses, judged.count)
         if self.given_mean_field is not False:
-            plain = [propagate(one, graph, self.teleport) for one in scores]
-            self._select_mean_field(plain, judged, features, graph)
+            plain = propagate(torch.cat(list(scores), dim=1), graph, self.teleport)
+            parts = torch.split(plain, scores[0].shape[1], dim=1)
+            self._select_mean_field(parts, judged, features, graph)
 
     def _select_mean_field(
         self, plain: Sequence[Tensor], judged: LeftOut, features: Rows, graph: Adjacency
@@ -224,6 +246,8 @@ class Selection:
         }
         if self.basis is not None:
             chosen["columns"] = self.basis.shape[1]
+        if self.local:
+            chosen["local"] = True
         losses = {"hop_losses": dict(self.kind_losses)}
         losses["strength_losses"] = self._errors(self.balanced).state_dict()
         losses["teleport_losses"] = self.losses["teleport"].state_dict()
@@ -247,6 +271,7 @@ class Selection:
             "hop_losses": dict(self.kind_losses),
             "losses": losses,
             "basis": self.basis,
+            "local": self.local,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -257,7 +282,7 @@ class Selection:
             raise ValueError("rows of other settings")
         self.kind = None if hops is None else found[0]
         self.kind_losses = dict(state["hop_losses"])
-        self.basis = state.get("basis")
+        self.basis, self.local = state.get("basis"), state.get("local") is True
         losses = state["losses"] if "losses" in state else _former_losses(state)
         for name, totals in self.losses.items():
             totals.load_state_dict(losses.get(name, {}))

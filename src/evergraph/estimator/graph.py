@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from evergraph.errors import InputError
+from evergraph.nn.receptive_field import ReceptiveField
 from evergraph.stream import Adjacency, Features, SparseRows
 
 Id = str | int
@@ -364,10 +365,11 @@ class GrowingGraph:
         stay = torch.ones(self.num_nodes, dtype=torch.bool)
         stay[rows] = False
         new_rows = torch.where(stay, torch.cumsum(stay, 0) - 1, -1)
-        edges = new_rows[self.edges.tensor]
-        edges = edges[(edges >= 0).all(dim=1)]
+        edges = new_rows.index_select(0, self.edges.tensor.flatten()).view(-1, 2)
+        gone = (edges < 0).any(dim=1)
+        edges = edges.index_select(0, torch.nonzero(~gone).flatten())
         left = torch.nonzero(stay).flatten()
-        names, arrays = self.names.keep(stay.numpy()), _arrays(self.features[left])
+        names, arrays = self.names.keep(stay.numpy()), _arrays(_take(self.features, left))
         return GrowingGraph(names, arrays, self.width, Grown.of(edges.numpy())), new_rows
 
     def neighbourhood(self, nodes: Tensor, depth: int) -> Neighbourhood:
@@ -376,20 +378,40 @@ class GrowingGraph:
         A network of ``depth`` layers gives the nodes exactly what it gives them on the whole
         graph.
         """
+        found, _, counts, near = self._reach(nodes, depth)
+        order = np.argsort(found)
+        place = np.empty_like(order)
+        place[order] = np.arange(order.size)
+        pairs = np.stack([place[near], np.repeat(place[: counts.size], counts)])
+        part = Adjacency.from_edges(torch.from_numpy(pairs), order.size, symmetric=False)
+        rows = torch.from_numpy(found[order])
+        part = replace(part, whole_degree=self._degree_of(rows))
+        return Neighbourhood(rows, _take(self.features, rows), part)
+
+    def field(self, nodes: Tensor, depth: int) -> ReceptiveField:
+        """Finds what ``depth`` layers need to give the rows of nodes, each once, exactly."""
+        found, within, counts, near = self._reach(nodes, depth)
+        rows = torch.from_numpy(found)
+        degree, sources = self._degree_of(rows), torch.from_numpy(near)
+        targets = torch.from_numpy(np.repeat(np.arange(counts.size), counts))
+        graphs = []
+        for inner, outer in zip(within[:-1].tolist(), within[1:].tolist(), strict=True):
+            edges = slice(0, int(counts[:inner].sum()))
+            own = torch.arange(inner)
+            graphs.append(Adjacency.between(sources[edges], targets[edges], own, degree[:outer]))
+        return ReceptiveField(_take(self.features, rows), tuple(reversed(graphs)), None)
+
+    def _reach(self, nodes: Tensor, depth: int) -> tuple[Array, Array, Array, Array]:
         from evergraph.kernels import forward_star  # noqa: PLC0415 - numba is slow to import
 
-        chains = self._chains()
-        found, counts, near = forward_star.reach(*chains, nodes.numpy(), depth)
-        rows = np.sort(found)
-        newest = self._star.num_ends == chains[-1]  # of an older graph nobody has counted them
-        degree = self._star.degree[rows] if newest else self.degree.numpy()[rows]
-        place = np.empty(self.num_nodes, dtype=np.int64)
-        place[rows] = np.arange(rows.size)
-        pairs = np.stack([place[near], np.repeat(place[found[: counts.size]], counts)])
-        part = Adjacency.from_edges(torch.from_numpy(pairs), rows.size, symmetric=False)
-        part = replace(part, whole_degree=torch.from_numpy(degree))
-        cut_out = torch.from_numpy(rows)
-        return Neighbourhood(cut_out, self.features[cut_out], part)
+        found: tuple[Array, Array, Array, Array]
+        found = forward_star.reach(*self._chains(), nodes.numpy(), depth)
+        return found
+
+    def _degree_of(self, rows: Tensor) -> Tensor:
+        if self._star.num_ends == 2 * self.num_edges:
+            return torch.from_numpy(self._star.degree[rows.numpy()])
+        return self.degree[rows]  # of an older graph nobody has counted them
 
     def _has_edges(self, low: Array, high: Array) -> Array:
         n, edges = self.num_nodes, self.edges.array
@@ -405,6 +427,11 @@ class GrowingGraph:
         ends = self.edges.array.reshape(-1)
         self._star.cover(ends, self.num_nodes)
         return self._star.head, self._star.following, ends, ends.size
+
+
+def _take(x: Features, rows: Tensor) -> Features:
+    """Copies rows; of a matrix three times as fast as by brackets."""
+    return x.index_select(0, rows) if isinstance(x, Tensor) else x[rows]
 
 
 def _arrays(x: Features) -> dict[str, Grown]:

@@ -17,12 +17,12 @@ from torch import Tensor
 from evergraph.errors import InputError
 from evergraph.estimator.blocks import Stored
 from evergraph.estimator.config import EstimatorConfig
-from evergraph.estimator.graph import GrowingGraph, Grown, Id, Neighbourhood
+from evergraph.estimator.graph import GrowingGraph, Grown, Id
 from evergraph.files import to_device
 from evergraph.methods import Method, make_method
 from evergraph.nn.device import Plan, denormals_flushed
-from evergraph.nn.receptive_field import receptive_field
-from evergraph.stream import Adjacency, Features, GraphView, LabelledNodes
+from evergraph.nn.receptive_field import ReceptiveField, receptive_field
+from evergraph.stream import Adjacency, GraphView, LabelledNodes
 from evergraph.train import (
     Learner,
     learner_state,
@@ -90,20 +90,21 @@ class Edits:
         """Returns the graph as the method wants it; the same object when nothing changed."""
         return graph.edit(add=self.added, remove=self.deleted) if self else graph
 
-    def around(self, graph: GrowingGraph, nodes: Tensor, depth: int) -> Neighbourhood:
-        """Cuts nodes and all within ``depth`` steps out of the graph as the method wants it.
+    def field(self, graph: GrowingGraph, nodes: Tensor, depth: int) -> ReceptiveField:
+        """Finds what ``depth`` layers need of the graph as the method wants it.
 
         What is around edited edges is part of it: a way may lead over new ones.
         """
+        if not self:
+            return graph.field(nodes, depth)
         ends = torch.cat([self.added.flatten(), self.deleted.flatten()])
         near = graph.neighbourhood(torch.cat([nodes, ends]), depth)
-        if not self:
-            return near
         before, (added, deleted) = near.adjacency, map(near.rows, (self.added, self.deleted))
         after = before.edit(add=added, remove=deleted)
         assert before.whole_degree is not None
         degree = before.whole_degree + after.degree - before.degree
-        return near._replace(adjacency=replace(after, whole_degree=degree))
+        after = replace(after, whole_degree=degree)
+        return receptive_field(near.features, after, near.rows(nodes), depth)
 
     def renumbered(self, new_rows: Tensor) -> Edits:
         """Follows nodes to new rows; pairs with a removed end are dropped."""
@@ -243,37 +244,32 @@ class State:
 
     def _predict(self, device: torch.device) -> Tensor:
         """Puts the learner before the present graph, without any label."""
-        graph = self.edits.apply(self.graph.adjacency)
-        return self._ask(self.graph.features, self.graph.adjacency, graph, device)
+        learner, seen = self.learner, self.graph.adjacency
+        if device.type != "cpu":
+            learner = move(learner, self.config, device)
+        nobody = torch.empty(0, dtype=torch.int64)
+        task, k = max(learner.next_task - 1, 0), len(self.classes)
+        view = GraphView(task, self.graph.features, seen, nobody, nobody, k, ()).to(device)
+        plan, seed = Plan(None, "prediction"), self.config.parameters.seed
+        ctx = make_context(learner, view, self.config.model, self.config.training, plan, seed=seed)
+        ctx.adjacency = self.edits.apply(seen).to(device)
+        if learner.context is not None:  # of this very graph, which was learned just now
+            ctx.prepared = learner.context.prepared
+        return learner.method.predict_logits(ctx)
 
     def _predict_near(self, rows: Tensor, depth: int, device: torch.device) -> Tensor:
         """Predicts nodes from their neighbourhood."""
         wanted, place = torch.unique(rows, return_inverse=True)
-        near = self.edits.around(self.graph, wanted, depth)
-        at, method = near.rows(wanted), self.learner.method
+        field = self.edits.field(self.graph, wanted, depth).to(device)
+        learner = self.learner if device.type == "cpu" else move(self.learner, self.config, device)
+        method = learner.method
         if type(method).predict_logits is not Method.predict_logits:
-            return self._ask(near.features, near.adjacency, near.adjacency, device)[at][place]
-        learner = self.learner if device.type == "cpu" else move(self.learner, self.config, device)
+            seed, k = self.config.parameters.seed, len(self.classes)
+            return method.predict_field(field, k, seed=seed)[place]
         assert learner.model is not None
-        part = receptive_field(near.features, near.adjacency, at, depth)
-        assert isinstance(part.graphs, tuple)
-        graphs = tuple(graph.to(device) for graph in part.graphs)
-        inside = None if part.rows is None else part.rows.to(device)
         model, plain = learner.model.eval(), takes_plain_path(method)
-        found: Tensor = model(part.features.to(device), graphs, inside, plain=plain).logits
+        found: Tensor = model(field.features, field.graphs, field.rows, plain=plain).logits
         return found[place]
-
-    def _ask(
-        self, features: Features, seen: Adjacency, graph: Adjacency, device: torch.device
-    ) -> Tensor:
-        learner = self.learner if device.type == "cpu" else move(self.learner, self.config, device)
-        nobody = torch.empty(0, dtype=torch.int64)
-        task, k = max(learner.next_task - 1, 0), len(self.classes)
-        view = GraphView(task, features, seen, nobody, nobody, k, ()).to(device)
-        plan, seed = Plan(None, "prediction"), self.config.parameters.seed
-        ctx = make_context(learner, view, self.config.model, self.config.training, plan, seed=seed)
-        ctx.adjacency = graph.to(device)
-        return learner.method.predict_logits(ctx)
 
 
 def move(learner: Learner, config: EstimatorConfig, device: torch.device) -> Learner:

@@ -19,7 +19,7 @@ from evergraph.estimator.state import Edits, Entry, State, draw_share, move
 from evergraph.events import Event
 from evergraph.nn.device import denormals_flushed
 from evergraph.rng import make_generator
-from evergraph.stream import GraphView, LabelledNodes
+from evergraph.stream import GraphView, LabelledNodes, Part
 from evergraph.train import Learner, check_needs, learn_task, make_context, plan_for, started
 
 OnEvent = Callable[[Event], None]
@@ -63,6 +63,7 @@ def complete(
             known = len(state.classes)
             following, report = _learn(following, trained, known, device, on_event)
         accuracy, by_class = following.accuracy(device)
+        following.learner.context = None
     entry = Entry(
         step=len(state.history),
         kind=change.kind,
@@ -228,7 +229,10 @@ def _learn(
         grants["validation"] = granted
         trained = trained.take(~torch.isin(trained.nodes, granted.nodes))
     near = _surroundings(graph, learner, [trained, *grants.values()], config.model.num_layers)
-    part = near or graph
+    part, part_of = near or graph, None
+    if graph.num_nodes > LARGE:
+        nodes = near.nodes if near else torch.arange(graph.num_nodes)
+        part_of = Part(nodes, graph.num_nodes, learner.num_seen)
     place = near.rows if near else lambda nodes: nodes
     view = GraphView(
         task=learner.next_task,
@@ -240,6 +244,7 @@ def _learn(
         new_classes=tuple(range(num_old_classes, len(state.classes))),
         num_old=int((near.nodes < learner.num_seen).sum()) if near else learner.num_seen,
         grants={need: LabelledNodes(place(g.nodes), g.labels) for need, g in grants.items()},
+        part=part_of,
     ).to(device)
     sizes = (view.num_nodes, view.adjacency.num_edges)
     features, model = view.features, config.model
@@ -251,7 +256,9 @@ def _learn(
     for event in learn_task(learner, ctx):
         if on_event is not None:
             on_event(event)
-    learner.context, learner.num_seen = None, graph.num_nodes
+    learner.num_seen = graph.num_nodes
+    if near:
+        learner.context = None  # what was prepared is not of the whole graph
     if near and learner.method.buffer is not None:
         learner.method.buffer.renumber(near.nodes)
     if device.type != "cpu":
@@ -270,11 +277,12 @@ def _surroundings(
 
     The nodes that the method keeps are numbered as they are there.
     """
-    method, depth = learner.method, learner.method.reach(num_layers)
-    if graph.num_nodes <= LARGE or not method.local or depth is None:
+    method = learner.method
+    read = method.reads(learner.num_seen, graph.num_nodes, num_layers)
+    if graph.num_nodes <= LARGE or read is None:
         return None
-    kept = [] if method.buffer is None else [method.buffer.nodes.cpu()]
-    near = graph.neighbourhood(torch.cat([*(part.nodes for part in shown), *kept]), depth)
+    beside, depth = read
+    near = graph.neighbourhood(torch.cat([*(part.nodes for part in shown), beside]), depth)
     if method.buffer is not None:
         new_rows = torch.full((graph.num_nodes,), -1)
         new_rows[near.nodes] = torch.arange(near.nodes.numel())

@@ -43,22 +43,25 @@ def has_edges(
 @njit(cache=True)
 def reach(
     head: Array, following: Array, ends: Array, limit: int, nodes: Array, depth: int
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, Array, Array]:
     """Lists nodes and all within ``depth`` steps, each once, the nearest first.
 
-    Returns them; for each of those that are nearer than ``depth``, and so come first, the number of
-    its neighbours; and these neighbours, one node's after the other's.
+    Returns them; how many are within 0, 1, … steps, ``[depth + 1]``; for each of those that are
+    nearer than ``depth``, and so come first, the number of its neighbours; and where these
+    neighbours are in the list, one node's after the other's.
     """
-    seen = np.zeros(head.size, dtype=np.bool_)
+    place = np.zeros(head.size, dtype=np.int64)  # 0: not seen, otherwise one more
+    within = np.empty(depth + 1, dtype=np.int64)
     found, counts = np.empty(head.size, dtype=np.int64), np.empty(head.size, dtype=np.int64)
     near = np.empty(1024, dtype=np.int64)
     num_found = num_near = inner = 0
     for node in nodes:
-        if not seen[node]:
-            seen[node] = True
+        if not place[node]:
             found[num_found] = node
             num_found += 1
-    for _ in range(depth):
+            place[node] = num_found
+    within[0] = num_found
+    for step in range(depth):
         begin, inner = inner, num_found
         for at in range(begin, inner):
             first, end = num_near, head[found[at]]
@@ -67,12 +70,13 @@ def reach(
                     other = ends[end ^ 1]
                     if num_near == near.size:
                         near = np.concatenate((near, near))
-                    near[num_near] = other
-                    num_near += 1
-                    if not seen[other]:
-                        seen[other] = True
+                    if not place[other]:
                         found[num_found] = other
                         num_found += 1
+                        place[other] = num_found
+                    near[num_near] = place[other] - 1
+                    num_near += 1
                 end = following[end]
             counts[at] = num_near - first
-    return found[:num_found].copy(), counts[:inner].copy(), near[:num_near].copy()
+        within[step + 1] = num_found
+    return found[:num_found].copy(), within, counts[:inner].copy(), near[:num_near].copy()

@@ -29,8 +29,15 @@ from evergraph.methods.analytic_config import PRECISIONS, AnalyticConfig
 from evergraph.methods.base import Descent, Method
 from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import selection_pool
+from evergraph.nn.receptive_field import ReceptiveField
 from evergraph.stream.tasks import GraphView, LabelledNodes
 
+#: Above so many nodes ``auto`` reads no more than what is around training nodes and a sample.
+WHOLE = 200_000
+#: Most hops to choose from where a graph is large from the start: three reach most of it.
+NEAR = 2
+#: Most nodes of the sample.
+SAMPLED = 512
 #: Most columns that rows are compared in where there are more nodes and features than twice that.
 COMPARED_COLUMNS = 512
 
@@ -48,7 +55,7 @@ class Analytic(Method[AnalyticConfig]):
         if config.statistics == "refresh":
             self.buffer = ReplayBuffer(config.buffer_size)
         self.moments = Moments(config.rank, PRECISIONS[config.precision])
-        self.mean_row: Tensor | None = None  # [d], of all nodes seen by the last task
+        self.mean_row: Tensor | None = None  # [d], of all nodes seen by the last task, or a sample
         self.mean_of = 0  # so many
         self.selection = Selection(
             config.kinds,
@@ -107,7 +114,9 @@ class Analytic(Method[AnalyticConfig]):
             basis = principal_directions(features, COMPARED_COLUMNS, ctx.seed)
         graph, seed = ctx.adjacency, ctx.seed
         kind = selection.select_kind(
-            lambda kind: PropagatedFeatures(features, graph, kind, seed, basis), trained
+            lambda kind: PropagatedFeatures(features, graph, kind, seed, basis),
+            trained,
+            most_hops=NEAR if ctx.view.part and self._may_be_local else None,
         )
         count = config.columns(width, kind)
         if count < width and config.projection is None:
@@ -140,13 +149,25 @@ class Analytic(Method[AnalyticConfig]):
 
         A mean over nodes of which some are gone tells nothing about the others.
         """
+        now, sampled = view.part or view, self.selection.local
+        self.selection.local = view.part is not None and self._is_large(now.num_nodes)
         if self.config.statistics != "follow":
             return
-        if self.mean_row is not None and self.mean_of == view.num_old:
-            moved = rows.mean(view.num_old) - self.mean_row.double()
-            self.moments.shift(moved)
-        self.mean_row = rows.mean(view.num_nodes).to(self.moments.dtype)
-        self.mean_of = view.num_nodes
+        if self.mean_row is not None and self.mean_of == now.num_old:
+            self.moments.shift(_mean(rows, view, now.num_old, sampled) - self.mean_row.double())
+        mean = _mean(rows, view, now.num_nodes, self.selection.local)
+        self.mean_row, self.mean_of = mean.to(self.moments.dtype), now.num_nodes
+
+    @property
+    def _may_be_local(self) -> bool:
+        """Whether the settings allow to predict a node from what is around it."""
+        teleport, mean_field = self.selection.given_teleport, self.selection.given_mean_field
+        return self.config.rows == "smoothed" and teleport in ("auto", 1) and mean_field is not True
+
+    def _is_large(self, num_nodes: int) -> bool:
+        """Tells whether a part of a graph is to do; of any large one if nothing is given up."""
+        given = self.selection.given_teleport, self.selection.given_mean_field
+        return self._may_be_local and (num_nodes > WHOLE or given == (1, False))
 
     def _refresh(self, rows: Rows) -> None:
         """Moves every class as its kept nodes have moved since the last task."""
@@ -174,23 +195,46 @@ class Analytic(Method[AnalyticConfig]):
             self.buffer.rows["features"] = kept_rows
 
     def reach(self, num_layers: int) -> int | None:
-        """Reaches one step beyond the hops, for degrees, if scores are not propagated further."""
+        """Reaches as far as the hops, if scores are not propagated further."""
         kind, chosen = self.selection.kind, self.selection
-        if kind is None or chosen.mean_field or chosen.teleport < 1:
+        embeds = self.config.rows == "encoder"
+        if kind is None or embeds or chosen.mean_field or chosen.teleport < 1:
             return None
-        return max(kind.powers) + 1
+        return kind.reach
+
+    def reads(self, num_old: int, num_nodes: int, num_layers: int) -> tuple[Tensor, int] | None:
+        """Reads what is around kept nodes and a sample, once the graph is large."""
+        depth = self.reach(num_layers)
+        if not self._is_large(num_nodes) or not self.selection.local or depth is None:
+            return None
+        nodes = [] if self.buffer is None else [self.buffer.nodes.cpu()]
+        if self.config.statistics == "follow":
+            nodes += [_sample(num_old), _sample(num_nodes)]
+        return torch.cat(nodes) if nodes else torch.empty(0, dtype=torch.int64), depth
 
     def predict_logits(self, ctx: TaskContext) -> Tensor:
         """Infers every node's class in the graph; classes without a row are never chosen."""
-        if not 0 <= min(self.moments.labels) <= max(self.moments.labels) < ctx.view.num_classes:
-            raise InputError(
-                f"Expected statistics of the {ctx.view.num_classes} classes known (got others); "
-                "restore a copy of the state."
-            )
         scores = self.rows(ctx).times(self._solved())
         found = self.selection.infer(scores, self._features(ctx), ctx.adjacency)
-        logits = found.new_full((found.shape[0], ctx.view.num_classes), -1e9)
-        logits[:, self.moments.labels] = found
+        return self._logits(found, ctx.view.num_classes)
+
+    def predict_field(self, field: ReceptiveField, num_classes: int, *, seed: int) -> Tensor:
+        """Infers the class of some nodes where scores are not propagated."""
+        kind, basis = self.selection.kind, self.selection.basis
+        assert kind is not None
+        rows = PropagatedFeatures(field.features, field.graphs, kind, seed, basis)
+        found = rows.times(self._solved())
+        return self._logits(found if field.rows is None else found[field.rows], num_classes)
+
+    def _logits(self, scores: Tensor, num_classes: int) -> Tensor:
+        """Gives every known class a column, ``[n, k]``."""
+        if not 0 <= min(self.moments.labels) <= max(self.moments.labels) < num_classes:
+            raise InputError(
+                f"Expected statistics of the {num_classes} classes known (got others); restore a "
+                "copy of the state."
+            )
+        logits = scores.new_full((scores.shape[0], num_classes), -1e9)
+        logits[:, self.moments.labels] = scores
         return logits
 
     def _solved(self) -> Tensor:
@@ -245,3 +289,23 @@ class Analytic(Method[AnalyticConfig]):
             raise ValueError("rows of other columns")
         if self.mean_of < 0:
             raise ValueError("a negative number of nodes")
+
+
+def _sample(count: int) -> Tensor:
+    """Returns at most :data:`SAMPLED` of the first ``count`` nodes, ascending.
+
+    They are evenly spaced, and mostly the same ones however many nodes follow.
+    """
+    step = 1
+    while count > SAMPLED * step:
+        step *= 2
+    return torch.arange(0, count, step)
+
+
+def _mean(rows: Rows, view: GraphView, count: int, sampled: bool) -> Tensor:
+    """Averages the rows of the first ``count`` nodes of the whole graph, or of a sample of them."""
+    if not sampled or view.part is None:
+        return rows.mean(count)
+    seen = view.part.nodes
+    nodes = torch.searchsorted(seen, _sample(count).to(seen.device))
+    return rows.rows(nodes).mean(dim=0, dtype=torch.float64)

@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
+import torch
 from torch import Tensor
 
 from evergraph.events import Epoch
 from evergraph.memory.buffer import ReplayBuffer, neighbourhood_bytes
 from evergraph.methods.context import TaskContext
+from evergraph.nn.receptive_field import ReceptiveField
 from evergraph.validation import Config
 
 #: What a method may declare that it needs beyond a :class:`~evergraph.stream.GraphView`: labels
@@ -117,6 +119,29 @@ class Method(Generic[ConfigT]):
     def reach(self, num_layers: int) -> int | None:
         """Tells how many steps away from a node its logits depend on; None: on the whole graph."""
         return num_layers if type(self).predict_logits is Method.predict_logits else None
+
+    def predict_field(self, field: ReceptiveField, num_classes: int, *, seed: int) -> Tensor:
+        """Returns logits of the nodes that a receptive field is of, ``[m, k]``.
+
+        Asked of a method that predicts otherwise than by the network and has a reach.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has a reach and predicts no field")
+
+    def reads(self, num_old: int, num_nodes: int, num_layers: int) -> tuple[Tensor, int] | None:
+        """Tells what learning a task reads of a large graph; None: all of it.
+
+        That is what is within so many steps of the training nodes and of the nodes returned.
+
+        Args:
+            num_old: Nodes that were there at the last task.
+            num_nodes: Nodes that are there now.
+            num_layers: Of the network.
+        """
+        depth = self.reach(num_layers)
+        if not self.local or depth is None:
+            return None
+        kept = torch.empty(0, dtype=torch.int64) if self.buffer is None else self.buffer.nodes
+        return kept.cpu(), depth
 
     def memory_bytes(self) -> int:
         """Counts the bytes kept so that the next task can be learned, the graph being at hand.

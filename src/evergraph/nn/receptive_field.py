@@ -24,6 +24,13 @@ class ReceptiveField:
     graphs: Graphs  # a layer each: from the rows it reads to those it gives
     rows: Tensor | None  # where each wanted node is among the last layer's rows; None: in place
 
+    def to(self, device: torch.device) -> ReceptiveField:
+        """Moves everything to a device."""
+        graphs = self.graphs
+        graphs = tuple(g.to(device) for g in graphs) if isinstance(graphs, tuple) else graphs
+        rows = None if self.rows is None else self.rows.to(device)
+        return ReceptiveField(self.features.to(device), graphs, rows)
+
 
 def receptive_field(
     features: Features, graph: Adjacency, wanted: Tensor, depth: int

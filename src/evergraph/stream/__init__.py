@@ -3,7 +3,7 @@
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.graph import Features, Graph, SparseRows
 from evergraph.stream.protocol import Protocol, protocol_for
-from evergraph.stream.tasks import GraphView, LabelledNodes, Task, TaskStream
+from evergraph.stream.tasks import GraphView, LabelledNodes, Part, Task, TaskStream
 
 __all__ = [
     "Adjacency",
@@ -11,6 +11,7 @@ __all__ = [
     "Graph",
     "GraphView",
     "LabelledNodes",
+    "Part",
     "Protocol",
     "SparseRows",
     "Task",

@@ -32,6 +32,15 @@ class LabelledNodes:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Says which part of a graph is shown."""
+
+    nodes: Tensor  # [n_t] int64, ascending
+    num_nodes: int  # of the whole graph
+    num_old: int  # of these, those that were there at the last task: the first ones
+
+
+@dataclass(frozen=True)
 class GraphView:
     """All that a method may see at one task: nodes ``[0, n_t)`` and what is among them.
 
@@ -48,6 +57,7 @@ class GraphView:
     new_classes: tuple[int, ...]
     num_old: int = 0  # nodes that were there at the last task: the first ones
     grants: Mapping[str, LabelledNodes] = field(default_factory=dict)
+    part: Part | None = None  # None: the whole graph
 
     @property
     def num_nodes(self) -> int:
@@ -100,6 +110,7 @@ class GraphView:
             train_nodes=self.train_nodes.to(device),
             train_labels=self.train_labels.to(device),
             grants={need: nodes.to(device) for need, nodes in self.grants.items()},
+            part=self.part and replace(self.part, nodes=self.part.nodes.to(device)),
         )
 
 
