@@ -96,8 +96,9 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             labels: Their class names, None where there is still none.
         """
         names = read_ids(ids)
-        late = read_labels(labels, names)
-        self._now().graph.find(names, "ids")
+        state = self._now()
+        late = read_labels(labels, names, state.classes)
+        state.graph.find(names, "ids")
         return self._apply("update", updated=names, updated_x=x, labels=late)
 
     def remove(self, ids: Any = None, edges: Any = None) -> Self:
@@ -121,7 +122,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         if classes is not None and labels is not None:
             allowed = set(read_ids(classes, "classes"))
             given = labels.values() if isinstance(labels, dict) else labels
-            found = read_labels(list(given), list(range(len(given))))
+            found = read_labels(list(given), list(range(len(given))), allowed)
             odd = [name for name in found.values() if name not in allowed]
             if odd:
                 raise InputError(
@@ -142,7 +143,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     def score(self, ids: Any, labels: Any, sample_weight: Any = None) -> float:
         """Returns the share of correct predictions, as scikit-learn's classifiers do."""
         names = read_ids(ids)
-        truth = read_labels(labels, names)
+        truth = read_labels(labels, names, self._learned().classes)
         if len(truth) < len(set(names)):
             raise InputError(
                 f"Expected 'labels' for each of {len(names)} ids (got {len(truth)}); leave out "
@@ -220,7 +221,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def _apply(self, kind: str, on_event: OnEvent | None = None, **parts: Any) -> Self:
         state = self._now()
-        change = make_change(kind, columns=state.columns, **parts)
+        change = make_change(kind, columns=state.columns, classes=state.classes, **parts)
         self._state = advance(state, change, pick_device(self.device), on_event)
         return self
 

@@ -188,7 +188,8 @@ def restore_change(content: Mapping[str, Any]) -> Change:
     pairs = {key: list(zip(*given[key], strict=True)) for key in ("removed_edges", "edges")}
     features = {key: restore_features(given[key]) for key in ("x", "updated_x")}
     labels = dict(zip(*given["labels"], strict=True))
-    return make_change(**{**given, **pairs, **features, "labels": labels})
+    read = {"labels": labels, "classes": set(labels.values())}  # as they were read already
+    return make_change(**{**given, **pairs, **features, **read})
 
 
 def _features_content(x: Features | None) -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -42,6 +42,7 @@ class Entry(Config):
     """What one change did; accuracies in percent on held-out nodes.
 
     ``class_accuracy`` is by class in order of arrival, None without held-out nodes.
+    ``class_labels`` counts the labels that were learned by then, by class.
     """
 
     step: int = Field(ge=0)
@@ -55,6 +56,7 @@ class Entry(Config):
     held_out: int = Field(ge=0)
     accuracy: float | None
     class_accuracy: list[float | None]
+    class_labels: list[int] = Field(default_factory=list)
     memory_bytes: int = Field(ge=0)
     report: dict[str, Any]
 
@@ -201,6 +203,16 @@ class State:
         known = zip(shares, by_class, strict=False)
         return sum(share * value for share, value in known if value is not None), by_class
 
+    @property
+    def class_labels(self) -> list[int]:
+        """Counts the labels learned so far by class; guesses for a state that did not count."""
+        k, fraction = len(self.classes), self.config.parameters.validation_fraction
+        counts = self.history[-1].class_labels if self.history else []
+        if not counts and fraction:
+            held = torch.bincount(self.held_out.labels)
+            counts = (held * (1 / fraction - 1)).round().int().tolist()
+        return [*counts, *[0] * (k - len(counts))]
+
     def _judges(self) -> LabelledNodes:
         """Chooses the held-out nodes that judge: of every class those that come first by a hash."""
         nodes, labels = self.held_out.nodes, self.held_out.labels
@@ -285,15 +297,27 @@ def move(learner: Learner, config: EstimatorConfig, device: torch.device) -> Lea
 
 
 def draw_share(
-    labelled: LabelledNodes, among: Tensor, fraction: float, generator: torch.Generator
+    labelled: LabelledNodes,
+    among: Tensor,
+    fraction: float,
+    generator: torch.Generator,
+    *,
+    held: Sequence[int] = (),
+    learned: Sequence[int] = (),
 ) -> LabelledNodes:
-    """Draws a share of every class, at least one and never all of its labels in ``among``."""
+    """Draws a share of every class, at least one and never all of its labels in ``among``.
+
+    The share is one of all labels that ever came: of ``held`` nodes of each class are held out
+    already, and ``learned`` have been learned.
+    """
     order = torch.randperm(labelled.nodes.numel(), generator=generator)
     chosen = [order[:0]]
     for label in torch.unique(labelled.labels).tolist():
         members = order[labelled.labels[order] == label]
-        most = int((among == label).sum()) - 1
-        chosen.append(members[: min(max(1, round(fraction * members.numel())), most)])
+        before, others = (sum(counts[label : label + 1]) for counts in (held, learned))
+        total, most = before + others + members.numel(), int((among == label).sum()) - 1
+        wanted = max(1, round(fraction * total)) - before
+        chosen.append(members[: max(0, min(wanted, most))])
     return labelled.take(torch.sort(torch.cat(chosen)).values)
 
 

@@ -63,6 +63,8 @@ def complete(
             known = len(state.classes)
             following, report = _learn(following, trained, known, device, on_event)
         accuracy, by_class = following.accuracy(device)
+    learned = torch.bincount(trained.labels, minlength=len(classes))
+    learned[: len(state.classes)] += torch.tensor(state.class_labels, dtype=torch.int64)
     entry = Entry(
         step=len(state.history),
         kind=change.kind,
@@ -75,6 +77,7 @@ def complete(
         held_out=following.held_out.pairs.length,
         accuracy=accuracy,
         class_accuracy=by_class,
+        class_labels=learned.tolist(),
         memory_bytes=following.learner.method.memory_bytes(),
         report=report,
     )
@@ -166,8 +169,8 @@ def _admit(state: State, change: Change, num_known: int) -> Prepared:
     """Splits new labels into those that judge and those that are learned.
 
     Nodes that are held out already stay so, with their new label, unless its class is new: a class
-    must be learned before it is judged. Of the others a share of each class is held out, at least
-    one and never the last.
+    must be learned before it is judged. Of all labels that ever came a share of each class is held
+    out, at least one and never the last.
     """
     number = {name: label for label, name in enumerate(state.classes)}
     nodes, order = torch.sort(state.graph.find(list(change.labels), "labels"))
@@ -186,8 +189,14 @@ def _admit(state: State, change: Change, num_known: int) -> Prepared:
     parameters = state.config.parameters
     if parameters.validation_fraction:
         generator = make_generator(parameters.seed, "held out", len(state.history))
-        fraction = parameters.validation_fraction
-        chosen = draw_share(trained.take(~shown), trained.labels, fraction, generator)
+        chosen = draw_share(
+            trained.take(~shown),
+            trained.labels,
+            parameters.validation_fraction,
+            generator,
+            held=torch.bincount(held_out.labels).tolist(),
+            learned=state.class_labels,
+        )
         held_out = held_out.append(chosen)
         stay = ~torch.isin(trained.nodes, chosen.nodes)
         trained, shown = trained.take(stay), shown[stay]

@@ -14,7 +14,7 @@ from evergraph.errors import InputError, one_line
 from evergraph.estimator.convert import convert_state
 from evergraph.estimator.diagnosis import diagnose
 from evergraph.estimator.graph import Id
-from evergraph.estimator.inputs import INT64, Change, check_columns, make_change
+from evergraph.estimator.inputs import INT64, Change, check_columns, make_change, read_labels
 from evergraph.estimator.state import State
 from evergraph.estimator.tables import Table, read_table
 from evergraph.estimator.transaction import learn_into, load_state, resume
@@ -194,9 +194,10 @@ def read_change(tables: dict[str, Table], state: State) -> Change:
             parts[field] = list(zip(*(like(kind, end) for end in ends), strict=True))
     if "remove_nodes" in tables:
         parts["removed"] = like(kind, tables["remove_nodes"].ids())
+    labels = read_labels(labels, [], state.classes)
     names = like(type(state.classes[0]) if state.classes else None, list(labels.values()))
     labels = dict(zip(labels, names, strict=True))
-    return make_change("learn", columns=columns, labels=labels, **parts)
+    return make_change("learn", columns=columns, classes=names, labels=labels, **parts)
 
 
 def like(kind: type[Id] | None, names: Sequence[Any]) -> list[Id]:
