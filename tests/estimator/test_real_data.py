@@ -7,9 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from scipy import sparse
 
-from batches import quick
+from batches import batches, quick
+from evergraph.errors import InputError
 from evergraph.estimator import ContinualNodeClassifier
+from evergraph.stream import Protocol, TaskStream
+from evergraph.stream.datasets import load_graph
 from support import Command
 
 
@@ -98,3 +103,116 @@ def test_the_held_out_share_is_kept_over_many_small_batches(tmp_path: Path):
     assert 36 <= held <= 44
     assert all(abs(count - 180) <= 2 for count in learned)
     assert clf.history_[0]["held_out"] == 2  # a class is judged from the beginning
+
+
+# --- scale ----------------------------------------------------------------------------------
+
+
+def spoilt(batch: dict[str, Any], how: str) -> dict[str, Any]:
+    x = np.array(batch["x"], dtype=np.float64)
+    if how == "year":
+        x = np.hstack([x, np.arange(len(x))[:, None] % 30 + 1995.0])
+    elif how == "times ten":
+        x = 10 * x
+    elif how == "outlier":
+        x[3] = 1e10
+    return {**batch, "x": x}
+
+
+@pytest.mark.parametrize("how", ["clean", "year", "times ten", "outlier"])
+@pytest.mark.parametrize("method", ["analytic", "finetune", "replay"])
+def test_units_and_outliers_do_not_matter(method: str, how: str):
+    settings = {"epochs": 40, "lr": 0.05, "dropout": 0.0}
+    clf = quick(method, settings=settings if method != "analytic" else {})
+    clf.learn(**spoilt(cloud(200, spread=0.2), how))
+    assert clf.history_[0]["report"]["scaling"] == "robust"
+    truth = cloud(200)["labels"]
+    assert np.isfinite(clf.predict_proba()).all()
+    assert clf.score(clf.ids_, truth) > 0.95
+    late = {**cloud(4, start=500, spread=0.2), "labels": None}
+    late["x"] = np.hstack([late["x"], np.full((4, 1), 2000.0)]) if how == "year" else late["x"]
+    late["x"][1] *= 1e10
+    clf.learn(**late)
+    assert np.isfinite(clf.predict_proba()).all()
+    assert clf.history_[-1]["report"]["rows_beyond_scale"] == 1
+
+
+def test_binary_and_normalised_features_stay_as_they_are():
+    rng = np.random.default_rng(0)
+    words = (rng.random((50, 30)) < 0.2).astype(np.float32)
+    lengths = np.maximum(words.sum(axis=1, keepdims=True), 1)
+    labels = ["a", "b"] * 25
+    for x, kind in ((words, "binary"), (words / lengths, "normalised")):
+        for form in (np.array, sparse.csr_matrix):
+            clf = quick("finetune", settings={"epochs": 1})
+            clf.learn([*range(50)], form(x), None, labels)
+            features = clf._now().graph.features
+            kept = features if form is np.array else features.dense()
+            assert np.array_equal(kept.numpy(), x.astype(np.float32))
+            assert clf.history_[0]["report"]["scaling"] == kind
+
+
+def test_scale_is_fixed_by_the_first_labels_and_kept_with_the_state(tmp_path: Path):
+    part, more = cloud(40), cloud(40, start=40)
+    one = quick("finetune").learn(part["ids"], part["x"], part["edges"])  # no label yet
+    one.update(part["ids"], labels=part["labels"])
+    other = quick("finetune").learn(**part)
+    one.save(tmp_path / "state")
+    one = ContinualNodeClassifier.load(tmp_path / "state", device="cpu")
+    for clf in (one, other):
+        clf.learn(more["ids"], 100 * more["x"], more["edges"])
+    assert np.array_equal(one._now().graph.features, other._now().graph.features)
+    plain = quick("finetune", feature_scaling="none").learn(**part)
+    assert np.allclose(plain._now().graph.features, part["x"])
+    assert "scaling" not in plain.history_[0]["report"]
+
+
+def test_later_features_of_another_unit_are_noticed():
+    clf = quick("finetune").learn(**cloud(40))
+    clf.learn(**cloud(10, start=40))
+    assert not any("beyond" in warning for warning in clf.diagnose()["warnings"])
+    later = cloud(10, start=50)
+    clf.learn(**{**later, "x": 1000 * later["x"]})
+    assert any("10 rows that came later lie far beyond" in w for w in clf.diagnose()["warnings"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["analytic", "replay", "dslr"])
+def test_cora_survives_a_year_a_factor_and_an_outlier(method: str):
+    protocol = Protocol(order="alphabetical", min_class_size=200, pooled=True)
+    stream = TaskStream(load_graph("cora"), protocol, seed=0)
+    judged = [stream.evaluation(task) for task in range(stream.num_tasks)]
+    nodes = torch.cat([part.nodes for part in judged]).tolist()
+    truth = torch.cat([part.labels for part in judged]).tolist()
+
+    def accuracy(how: str) -> float:
+        epochs = {"epochs": 60} if method != "analytic" else {}
+        clf = ContinualNodeClassifier(method, preset="cora", settings=epochs, device="cpu")
+        rng = np.random.default_rng(0)
+        for at, batch in enumerate(batches(stream)):
+            x = batch["x"].dense() if hasattr(batch["x"], "dense") else batch["x"]
+            x = x.numpy() * (10.0 if how == "times ten" else 1.0)
+            if how == "year":
+                x = np.hstack([x, rng.integers(1990, 2024, (len(x), 1))])
+            if how == "outlier" and at == 1:
+                x[next(iter(batch["labels"])) - batch["ids"][0]] = 1e10
+            clf.learn(**{**batch, "x": x})
+        return 100 * clf.score(nodes, truth)
+
+    clean = accuracy("clean")
+    for how in ("year", "times ten", "outlier"):
+        assert abs(accuracy(how) - clean) < 2
+
+
+@pytest.mark.parametrize("method", ["finetune", "replay"])
+def test_a_step_that_would_leave_nothing_finite_is_refused(method: str):
+    clf = quick(method, feature_scaling="none").learn(**cloud(20))
+    before = clf.predict_proba()
+    part = cloud(8, start=20)
+    part["x"][5, 1] = 3e38
+    with pytest.raises(InputError, match=r"3e\+38 in column 2 of node 'n25'"):
+        clf.learn(**part)
+    with pytest.raises(InputError, match=r"finite \(got 3e\+38 in column 2 of node 'n25'"):
+        clf.learn(part["ids"], part["x"])  # nothing is learned: what is predicted would be wrong
+    assert np.array_equal(clf.predict_proba(), before)
+    assert len(clf.history_) == 1

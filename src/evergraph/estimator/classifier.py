@@ -17,6 +17,7 @@ from evergraph.estimator.state import State
 from evergraph.estimator.step import OnEvent, advance
 from evergraph.estimator.transaction import load_state, save_state
 from evergraph.nn.device import pick_device
+from evergraph.stream.scaling import Scaling
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -35,6 +36,9 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         seed: Source of all randomness.
         validation_fraction: Share of each class's new labels that is never learned and judges
             instead; 0 holds nothing out.
+        feature_scaling: ``auto`` brings the columns of the features to one scale, unless they are
+            binary or their rows normalised; ``robust`` does so always, ``none`` never. The scale is
+            measured when the first labels are learned, and kept.
         settings: Further settings: of the method, the training (``epochs``, ``lr``, …) and the
             network (``channels``, ``dropout``, …).
         preset: A dataset whose published settings apply where ``settings`` are silent.
@@ -53,6 +57,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         buffer_size: int | None = None,
         seed: int = 0,
         validation_fraction: float = 0.1,
+        feature_scaling: Scaling = "auto",
         settings: dict[str, Any] | None = None,
         preset: str | None = None,
         device: str = "auto",
@@ -61,6 +66,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.buffer_size = buffer_size
         self.seed = seed
         self.validation_fraction = validation_fraction
+        self.feature_scaling = feature_scaling
         self.settings = settings
         self.preset = preset
         self.device = device

@@ -22,6 +22,7 @@ from evergraph.estimator.state import SMALL, Edits, Entry, GrownLabels, State
 from evergraph.files import physical_memory
 from evergraph.methods import make_method
 from evergraph.stream import Features, SparseRows
+from evergraph.stream.scaling import Scale
 from evergraph.train import Learner, learner_state, restore_learner
 from evergraph.validation import parse
 
@@ -44,6 +45,7 @@ def state_content(state: State) -> dict[str, Any]:
         "granted": state.granted.pairs,
         "held_out": state.held_out.pairs,
         "shown": state.shown,
+        "scale": None if state.scale is None else state.scale.state_dict(),
         "predicted": _predicted_content(state),
     }
 
@@ -72,7 +74,7 @@ def _predicted_content(state: State) -> dict[str, Tensor] | None:
 
 def restore_state(content: Mapping[str, Any]) -> State:
     """Checks and takes back what :func:`state_content` returned, perhaps written by anyone."""
-    if content.keys() - {"predicted"} != KEYS:
+    if content.keys() - {"predicted", "scale"} != KEYS:
         raise ValueError("more or less than a state")
     config, columns = read_config(content["config"]), content["columns"]
     names, classes = _restore_names(content["ids"]), unique_ids(content["classes"])
@@ -94,6 +96,7 @@ def restore_state(content: Mapping[str, Any]) -> State:
     for key in ("held_out", "granted"):
         check_rows(content[key].array, n, k)
     check_rows(content["shown"].array[:, None], n)
+    scale = content.get("scale")
     lines = content["history"]
     _check_kind(lines.array, "uint8", 1)
     history = [parse(Entry, json.loads(line)) for line in lines.array.tobytes().splitlines()]
@@ -111,6 +114,7 @@ def restore_state(content: Mapping[str, Any]) -> State:
         tuple(history),
         lines,
         None if columns is None else tuple(map(str, columns)),
+        None if scale is None else Scale.restore(scale, width),
     )
 
 

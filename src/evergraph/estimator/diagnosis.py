@@ -11,6 +11,8 @@ from evergraph.estimator.state import State
 
 #: Points that a class may lose on held-out nodes before a warning.
 ALARM = 10.0
+#: Share of later rows beyond the scale of the features before a warning.
+MOST_BEYOND = 0.05
 
 
 def diagnose(state: State, device: torch.device) -> dict[str, Any]:
@@ -77,6 +79,14 @@ def _warnings(state: State, classes: list[dict[str, Any]], isolated: int) -> lis
                 f"Class {name!r} fell from {entry['best_accuracy']:.1f} % to "
                 f"{entry['accuracy']:.1f} % on held-out nodes: more labels or a larger buffer help."
             )
+    reports = [entry.report for entry in state.history[1:]]
+    beyond = sum(report.get("rows_beyond_scale", 0) for report in reports)
+    rows = sum(entry.new_nodes for entry in state.history[1:])
+    if beyond > MOST_BEYOND * max(rows, 1):
+        found.append(
+            f"{beyond} rows that came later lie far beyond the features that the scale was "
+            "measured on: check their units, or begin a state with them."
+        )
     if isolated:
         found.append(f"{isolated} nodes of the buffer have no neighbour.")
     if state.graph.num_nodes and not state.classes:

@@ -23,6 +23,7 @@ from evergraph.methods import Method, make_method
 from evergraph.nn.device import Plan, denormals_flushed
 from evergraph.nn.receptive_field import receptive_field
 from evergraph.stream import Adjacency, Features, GraphView, LabelledNodes
+from evergraph.stream.scaling import Scale
 from evergraph.train import (
     Learner,
     learner_state,
@@ -164,6 +165,7 @@ class State:
         history: What every change did.
         lines: The same as lines of JSON.
         columns: Names of the features, if they have any.
+        scale: What the features were brought to; None before the first labels, or if nothing was.
         saved: Folder and version that this state comes from, and what is stored there.
     """
 
@@ -178,6 +180,7 @@ class State:
     history: tuple[Entry, ...] = ()
     lines: Grown = field(default_factory=lambda: Grown.empty(np.uint8))
     columns: tuple[str, ...] | None = None
+    scale: Scale | None = None
     saved: tuple[Path, int, Stored] | None = None
 
     @classmethod

@@ -15,6 +15,7 @@ from evergraph.config import NEEDED_VALIDATION
 from evergraph.errors import InputError
 from evergraph.estimator.graph import GrowingGraph, Grown, Id, Neighbourhood
 from evergraph.estimator.inputs import Change
+from evergraph.estimator.scaled import bring_to_scale, check_finite
 from evergraph.estimator.state import Edits, Entry, State, draw_share, move
 from evergraph.events import Event
 from evergraph.nn.device import denormals_flushed
@@ -27,8 +28,9 @@ OnEvent = Callable[[Event], None]
 LARGE = 50_000
 
 
-#: A change that is known to be right: the state with its graph, and what is to be learned.
-Prepared = tuple[State, LabelledNodes]
+#: A change that is known to be right: the state with its graph, what is to be learned, and what
+#: became of the features.
+Prepared = tuple[State, LabelledNodes, dict[str, Any]]
 
 
 def advance(
@@ -42,10 +44,11 @@ def prepare(state: State, change: Change) -> Prepared:
     """Does all of a change but the learning; raises if anything is wrong with it."""
     _check_nodes(state.graph, change)
     classes = _classes(state, change)
+    state, change, told = bring_to_scale(state, change)
     # What changes neither labels nor rows leaves the learner as it is.
     learner = deepcopy(state.learner) if change.labels or change.removed else state.learner
     following = _change_graph(replace(state, learner=learner, classes=classes), change)
-    return _admit(following, change, len(state.classes))
+    return (*_admit(following, change, len(state.classes)), told)
 
 
 def complete(
@@ -56,13 +59,14 @@ def complete(
     on_event: OnEvent | None = None,
 ) -> State:
     """Learns what is prepared and judges the outcome; returns the state after the change."""
-    following, trained = prepared
+    following, trained, told = prepared
     classes, report = following.classes, dict[str, Any]()
     with denormals_flushed():
         if trained.nodes.numel():
             known = len(state.classes)
             following, report = _learn(following, trained, known, device, on_event)
         accuracy, by_class = following.accuracy(device)
+        check_finite(following, change, trained.nodes.numel() > 0, device)
     learned = torch.bincount(trained.labels, minlength=len(classes))
     learned[: len(state.classes)] += torch.tensor(state.class_labels, dtype=torch.int64)
     entry = Entry(
@@ -79,7 +83,7 @@ def complete(
         class_accuracy=by_class,
         class_labels=learned.tolist(),
         memory_bytes=following.learner.method.memory_bytes(),
-        report=report,
+        report={**told, **report},
     )
     lines = following.lines.append(np.frombuffer(entry.line(), dtype=np.uint8))
     finished = replace(following, history=(*state.history, entry), lines=lines)
@@ -165,7 +169,7 @@ def _follow(state: State, new_rows: Tensor) -> State:
     )
 
 
-def _admit(state: State, change: Change, num_known: int) -> Prepared:
+def _admit(state: State, change: Change, num_known: int) -> tuple[State, LabelledNodes]:
     """Splits new labels into those that judge and those that are learned.
 
     Nodes that are held out already stay so, with their new label, unless its class is new: a class
