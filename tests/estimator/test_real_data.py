@@ -13,6 +13,7 @@ from scipy import sparse
 from batches import batches, quick
 from evergraph.errors import InputError
 from evergraph.estimator import ContinualNodeClassifier
+from evergraph.metrics import calibration_error
 from evergraph.stream import Protocol, TaskStream
 from evergraph.stream.datasets import load_graph
 from support import Command
@@ -216,3 +217,39 @@ def test_a_step_that_would_leave_nothing_finite_is_refused(method: str):
         clf.learn(part["ids"], part["x"])  # nothing is learned: what is predicted would be wrong
     assert np.array_equal(clf.predict_proba(), before)
     assert len(clf.history_) == 1
+
+
+# --- probabilities --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["analytic", "replay", "joint"])
+def test_probabilities_mean_what_they_say(method: str, tmp_path: Path):
+    settings = {"epochs": 60, "lr": 0.05, "dropout": 0.0} if method != "analytic" else {}
+    clf = quick(method, validation_fraction=0.3, settings=settings)
+    for start in (0, 1000):
+        part = cloud(900, 3, start, spread=0.6)
+        known = [name if at % 3 else None for at, name in enumerate(part["labels"])]
+        clf.learn(part["ids"], part["x"], None, known)
+    judged = [f"n{at}" for at in range(0, 900, 3)] + [f"n{at}" for at in range(1000, 1900, 3)]
+    truth = np.array(cloud(900, 3)["labels"])[::3]
+    truth = np.concatenate([truth, truth])
+    proba = clf.predict_proba(judged)
+    labels = np.searchsorted(clf.classes_, truth)
+    assert 60 < 100 * clf.score(judged, truth) < 95
+    assert calibration_error(proba, labels) < 0.08
+    assert clf.history_[-1]["calibration_error"] < 0.1
+    assert clf.diagnose()["calibration_error"] == clf.history_[-1]["calibration_error"]
+    assert np.array_equal(clf.classes_[proba.argmax(axis=1)], clf.predict(judged))
+    clf.save(tmp_path / "state")
+    loaded = ContinualNodeClassifier.load(tmp_path / "state", device="cpu")
+    assert np.array_equal(loaded.predict_proba(judged), proba)
+
+
+def test_analytic_is_calibrated_where_nothing_is_held_out():
+    clf = ContinualNodeClassifier("analytic", validation_fraction=0, device="cpu")
+    part = cloud(900, 3, spread=0.6)
+    known = [name if at % 3 else None for at, name in enumerate(part["labels"])]
+    clf.learn(part["ids"], part["x"], None, known)
+    labels = np.searchsorted(clf.classes_, np.array(part["labels"])[::3])
+    assert clf.history_[0]["calibration_error"] is None
+    assert calibration_error(clf.predict_proba()[::3], labels) < 0.1

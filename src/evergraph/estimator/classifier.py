@@ -142,8 +142,12 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         return names
 
     def predict_proba(self, ids: Any = None) -> Array:
-        """Returns probabilities over :attr:`classes_`, ``[m, k]``."""
-        proba: Array = torch.softmax(self._logits(ids).double(), dim=1).numpy()
+        """Returns probabilities over :attr:`classes_`, ``[m, k]``.
+
+        They are calibrated: logits are divided by the temperature that suits the held-out nodes
+        best, which changes no prediction. Without held-out nodes those of networks are not.
+        """
+        proba: Array = self._now().probabilities(self._logits(ids)).numpy()
         return proba
 
     def score(self, ids: Any, labels: Any, sample_weight: Any = None) -> float:

@@ -68,7 +68,7 @@ def _predicted_content(state: State) -> dict[str, Tensor] | None:
     logits = state.known_logits
     if logits is None or not state.classes or not 0 < len(logits) <= SMALL:
         return None
-    best = logits.double().softmax(dim=1).max(dim=1)
+    best = state.probabilities(logits).max(dim=1)
     return {"labels": best.indices, "probability": best.values}
 
 

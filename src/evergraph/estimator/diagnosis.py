@@ -18,7 +18,7 @@ MOST_BEYOND = 0.05
 def diagnose(state: State, device: torch.device) -> dict[str, Any]:
     """Describes classes, buffer, memory and held-out accuracy, with warnings in sentences."""
     graph, buffer = state.graph, state.learner.method.buffer
-    accuracy, by_class = state.accuracy(device)
+    judged = state.judge(device)
     kept = buffer.nodes.cpu() if buffer is not None else torch.empty(0, dtype=torch.int64)
     labels = buffer.labels.cpu() if buffer is not None else kept
     classes = [
@@ -26,7 +26,7 @@ def diagnose(state: State, device: torch.device) -> dict[str, Any]:
             "name": name,
             "buffer": int((labels == label).sum()),
             "held_out": int((state.held_out.labels == label).sum()),
-            "accuracy": by_class[label],
+            "accuracy": judged.by_class[label],
             "best_accuracy": _best(state, label),
         }
         for label, name in enumerate(state.classes)
@@ -42,7 +42,8 @@ def diagnose(state: State, device: torch.device) -> dict[str, Any]:
         "isolated_nodes": int((degree == 0).sum()),
         "learned_labels": state.shown.length,
         "held_out": state.held_out.pairs.length,
-        "accuracy": accuracy,
+        "accuracy": judged.accuracy,
+        "calibration_error": judged.calibration_error,
         "classes": classes,
         "buffer": {
             "size": buffer.size if buffer is not None else 0,

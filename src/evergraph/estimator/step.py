@@ -65,7 +65,7 @@ def complete(
         if trained.nodes.numel():
             known = len(state.classes)
             following, report = _learn(following, trained, known, device, on_event)
-        accuracy, by_class = following.accuracy(device)
+        judged = following.judge(device)
         check_finite(following, change, trained.nodes.numel() > 0, device)
     learned = torch.bincount(trained.labels, minlength=len(classes))
     learned[: len(state.classes)] += torch.tensor(state.class_labels, dtype=torch.int64)
@@ -79,9 +79,11 @@ def complete(
         new_classes=[str(name) for name in classes[len(state.classes) :]],
         trained_on=trained.nodes.numel(),
         held_out=following.held_out.pairs.length,
-        accuracy=accuracy,
-        class_accuracy=by_class,
+        accuracy=judged.accuracy,
+        class_accuracy=judged.by_class,
         class_labels=learned.tolist(),
+        temperature=judged.temperature,
+        calibration_error=judged.calibration_error,
         memory_bytes=following.learner.method.memory_bytes(),
         report={**told, **report},
     )

@@ -193,6 +193,11 @@ class Analytic(Method[AnalyticConfig]):
         logits[:, self.moments.labels] = found
         return logits
 
+    @property
+    def temperature(self) -> float:
+        """The temperature that suits scores of left-out training nodes."""
+        return self.selection.temperature
+
     def _solved(self) -> Tensor:
         """Returns the weights, ``[d, k]``; what was restored solves for them again."""
         if self._weights is None:

@@ -89,6 +89,11 @@ class Method(Generic[ConfigT]):
     buffer: ReplayBuffer | None = None
     local: ClassVar[bool] = False
 
+    @property
+    def temperature(self) -> float:
+        """What logits are best divided by for probabilities, if no held-out node can tell."""
+        return 1.0
+
     def __init__(self, config: ConfigT) -> None:
         self.config: ConfigT = config
 

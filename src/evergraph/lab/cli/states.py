@@ -104,7 +104,7 @@ def computed(state: Path, ids: Path | None, version: int | None, device: str) ->
     else:
         names = like(known.kind, read_table(ids).ids(unique=False))
         rows = present.graph.find(names, "ids")
-    best = present.logits(pick_device(device), rows).double().softmax(dim=1).max(dim=1)
+    best = present.probabilities(present.logits(pick_device(device), rows)).max(dim=1)
     return {
         "id": [str(name) for name in names],
         "label": [str(present.classes[label]) for label in best.indices.tolist()],
@@ -127,6 +127,8 @@ def inspect(
         f"{about['method']} · version {number} · {about['nodes']:,} nodes, {about['edges']:,} "
         f"edges · buffer {buffer['nodes']}/{buffer['size']}, {about['memory_bytes']:,} bytes"
     )
+    if about["calibration_error"] is not None:
+        line += f" · calibration error {about['calibration_error']:.3f}"
     warnings = [f"warning: {warning}" for warning in about["warnings"]]
     sheets = _class_sheet(about), _history_sheet(history)
     show({**about, "history": history}, sheets, as_json, line, *warnings)
