@@ -141,9 +141,13 @@ def fit_temperature(logits: Array, labels: Array, weights: Array) -> float:
     """
     from scipy.optimize import minimize_scalar  # noqa: PLC0415 - slow to import
 
-    possible = logits[:, (logits > IMPOSSIBLE).all(axis=0)]
-    spread = 1 / (labels.size + 2)
     given = logits[np.arange(labels.size), labels]
+    can_be = given > IMPOSSIBLE
+    logits, given, weights = logits[can_be], given[can_be], weights[can_be]
+    if not given.size:
+        return 1.0
+    possible = logits[:, (logits > IMPOSSIBLE).all(axis=0)]
+    spread = 1 / (given.size + 2)
     target = (1 - spread) * given + spread * possible.mean(axis=1)
 
     def loss(log_temperature: float) -> float:

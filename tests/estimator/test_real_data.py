@@ -253,3 +253,110 @@ def test_analytic_is_calibrated_where_nothing_is_held_out():
     labels = np.searchsorted(clf.classes_, np.array(part["labels"])[::3])
     assert clf.history_[0]["calibration_error"] is None
     assert calibration_error(clf.predict_proba()[::3], labels) < 0.1
+
+
+# --- taking back ----------------------------------------------------------------------------
+
+
+def exact(**settings: Any) -> ContinualNodeClassifier:
+    settings = {"statistics": "exact", **settings}
+    return ContinualNodeClassifier(
+        "analytic", validation_fraction=0, settings=settings, device="cpu"
+    )
+
+
+def test_what_is_removed_was_never_seen(tmp_path: Path):
+    kept, gone, later = cloud(60, 3), cloud(30, 4, start=60, seed=1), cloud(30, 3, start=90)
+    for part in (kept, later):  # all nodes have the features of four classes
+        part["x"] = np.hstack([part["x"], np.zeros((len(part["x"]), 1))])
+    joined = [(a, b) for a, b in zip(gone["ids"], kept["ids"], strict=False)]
+    never, removed = exact(), exact()
+    removed.learn(**kept)
+    removed.learn(**{**gone, "edges": gone["edges"] + joined})
+    assert removed.classes_.tolist() == ["c0", "c1", "c2", "c3"]
+    removed.remove(gone["ids"])
+    never.learn(**kept)
+    weights = [clf._now().learner.method._solved() for clf in (never, removed)]
+    assert torch.allclose(*weights, atol=1e-9)
+    assert np.allclose(never.predict_proba(), removed.predict_proba()[:, :3], atol=1e-6)
+    assert removed.predict_proba()[:, 3].max() == 0  # a class without nodes is never predicted
+    assert any("'c3' has no node" in warning for warning in removed.diagnose()["warnings"])
+    removed = ContinualNodeClassifier.load(
+        removed.save(tmp_path / "state") and tmp_path / "state", device="cpu"
+    )
+    for clf in (never, removed):
+        clf.learn(later["ids"], later["x"], later["edges"])  # the graph alone
+        clf.learn([], labels=dict(zip(later["ids"], later["labels"], strict=True)))
+    assert np.allclose(never.predict_proba(), removed.predict_proba()[:, :3], atol=1e-6)
+    method = never._now().learner.method
+    assert method.memory_bytes() >= 16 * 90
+
+
+def test_random_sequences_with_what_is_taken_back_end_where_others_do():
+    rng = np.random.default_rng(0)
+    for seed in range(6):
+        base, extra = cloud(40, 3, seed=seed), cloud(20, 3, start=40, seed=seed)
+        wrong = [base["labels"][at] for at in rng.permutation(40)]
+        clf, plain = exact(), exact().learn(**base)
+        clf.learn(**{**base, "labels": wrong})
+        clf.learn(**extra)
+        order = rng.permutation(20)
+        for part in np.array_split(order, 3):
+            clf.remove([extra["ids"][at] for at in part])
+        clf.update(base["ids"], labels=base["labels"])  # all labels corrected, once
+        assert np.allclose(clf.predict_proba(), plain.predict_proba(), atol=1e-6)
+
+
+def test_removing_everything_that_was_taught_leaves_nothing():
+    clf = exact().learn(**cloud(10))
+    clf.learn(["x", "y"], np.eye(2))
+    clf.remove(cloud(10)["ids"])
+    assert np.allclose(clf.predict_proba(), 0.5)
+    clf.learn(**cloud(10))
+    assert clf.score(cloud(10)["ids"], cloud(10)["labels"]) > 0.9
+
+
+def test_an_encoder_cannot_take_back():
+    with pytest.raises(InputError, match="does not forget"):
+        exact(rows="encoder").learn(**cloud(10))
+
+
+def test_where_nothing_is_taken_back_it_is_said():
+    part = cloud(20)
+    clf = labels_learned(part["labels"])
+    with pytest.warns(UserWarning, match="labels of 2 nodes .* in its statistics; .*exact"):
+        clf.remove(part["ids"][:2])
+    assert clf.history_[-1]["report"]["labels_that_stay"] == 2
+    clf = quick("replay", validation_fraction=0).learn(**part)
+    with pytest.warns(UserWarning, match=r"labels of 1 nodes .* in the network; refit\(\)"):
+        clf.update(["n0"], labels=["c1"])
+    assert clf.history_[-1]["report"]["labels_that_stay"] == 1
+
+
+@pytest.mark.parametrize("method", ["joint", "replay", "dslr"])
+def test_refit_begins_anew_from_what_is_kept(method: str):
+    part, more = cloud(20), cloud(20, start=20)
+    clf = quick(method, validation_fraction=0).learn(**part).learn(**more)
+    with pytest.warns(UserWarning, match="stay in the network"):
+        clf.remove(more["ids"])
+    held = clf.refit()
+    assert clf.history_[-1]["kind"] == "refit"
+    if method == "joint":  # which keeps all labels
+        never = quick(method, validation_fraction=0).learn(**part)
+        assert np.array_equal(held.predict_proba(), never.predict_proba())
+    labels = dict(zip(part["ids"], part["labels"], strict=True))
+    clf.refit(labels)
+    assert clf.history_[-1]["trained_on"] == 20
+    clf.learn(**more)
+    assert len(clf.ids_) == 40
+
+
+def test_refit_without_labels_says_what_it_needs():
+    clf = labels_learned(cloud(10)["labels"])
+    with pytest.raises(InputError, match="'analytic' keeps none"):
+        clf.refit()
+    with pytest.raises(InputError, match="of known classes"):
+        clf.refit({"n0": "new"})
+    before = clf.predict_proba()
+    clf.refit(dict(zip(cloud(10)["ids"], cloud(10)["labels"], strict=True)))
+    assert np.allclose(clf.predict_proba(), before)

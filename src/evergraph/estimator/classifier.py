@@ -14,7 +14,7 @@ from evergraph.estimator.config import make_config
 from evergraph.estimator.diagnosis import diagnose
 from evergraph.estimator.inputs import from_object, make_change, read_ids, read_labels
 from evergraph.estimator.state import State
-from evergraph.estimator.step import OnEvent, advance
+from evergraph.estimator.step import OnEvent, advance, refit
 from evergraph.estimator.transaction import load_state, save_state
 from evergraph.nn.device import pick_device
 from evergraph.stream.scaling import Scaling
@@ -108,13 +108,34 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         return self._apply("update", updated=names, updated_x=x, labels=late)
 
     def remove(self, ids: Any = None, edges: Any = None) -> Self:
-        """Removes nodes with all that is kept of them, or single edges."""
+        """Removes nodes with all that is kept of them, or single edges.
+
+        What their labels taught is taken back by ``analytic`` with ``statistics="exact"`` alone;
+        otherwise it stays in the network or the statistics, which a warning and
+        :attr:`history_` say. A class without nodes stays in :attr:`classes_`, whose order is that
+        of the probabilities.
+        """
         return self._apply("remove", removed=ids, removed_edges=edges)
+
+    def refit(self, labels: Any = None) -> Self:
+        """Learns anew on the present graph, so that nothing stays of what is gone.
+
+        It learns from the labels that the method keeps (the buffer's, all for ``joint`` and for
+        ``analytic`` with ``statistics="exact"``) and from those given. With a small buffer and no
+        labels most is forgotten.
+
+        Args:
+            labels: A mapping of known ids to names of known classes.
+        """
+        state = self._now()
+        known = read_labels(labels, [], state.classes)
+        self._state: State = refit(state, known, pick_device(self.device))
+        return self
 
     def fit(self, ids: Any, x: Any = None, edges: Any = None, labels: Any = None) -> Self:
         """Forgets everything and learns a first batch, with the parameters as they are now."""
         fresh = type(self)(**self.get_params(deep=False)).learn(ids, x, edges, labels)
-        self._state: State = fresh._now()
+        self._state = fresh._now()
         return self
 
     def partial_fit(

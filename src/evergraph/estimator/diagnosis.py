@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
+import numpy as np
 import torch
 
 from evergraph.estimator.graph import Id
+from evergraph.estimator.inputs import Change
 from evergraph.estimator.state import State
+from evergraph.methods import Method
 
 #: Points that a class may lose on held-out nodes before a warning.
 ALARM = 10.0
@@ -46,7 +50,7 @@ def diagnose(state: State, device: torch.device) -> dict[str, Any]:
         "calibration_error": judged.calibration_error,
         "classes": classes,
         "buffer": {
-            "size": buffer.size if buffer is not None else 0,
+            "size": _size(state.learner.method),
             "nodes": kept.numel(),
             "isolated": isolated,
             "mean_degree": float(kept_degree.float().mean()) if kept.numel() else None,
@@ -60,6 +64,31 @@ def diagnose(state: State, device: torch.device) -> dict[str, Any]:
     }
 
 
+def what_stays(state: State, change: Change) -> dict[str, int]:
+    """Counts labels that a change takes back in vain, and says so: the method has learned them."""
+    method, names = state.learner.method, [*change.removed, *change.labels]
+    rows = np.unique(state.graph.names.where(names))
+    count = int(np.isin(rows, state.shown.array).sum())
+    if method.takes_back or not count:
+        return {}
+    place, remedy = "the network", "refit() learns anew without them"
+    if state.learner.model is None:
+        place, remedy = "its statistics", "settings={'statistics': 'exact'} would take them back"
+    warnings.warn(
+        f"{state.config.parameters.method} has learned the labels of {count} nodes that are "
+        f"removed or labelled anew, which stay in {place}; {remedy}.",
+        stacklevel=6,
+    )
+    return {"labels_that_stay": count}
+
+
+def _size(method: Method[Any]) -> int:
+    """Counts the nodes that a buffer may hold: those it holds where it holds all."""
+    if method.buffer is None:
+        return 0
+    return len(method.buffer) if method.takes_back else method.buffer.size
+
+
 def _best(state: State, label: int) -> float | None:
     """Finds the best held-out accuracy that a class ever had."""
     ever = (entry.class_accuracy[label : label + 1] for entry in state.history)
@@ -68,11 +97,13 @@ def _best(state: State, label: int) -> float | None:
 
 def _warnings(state: State, classes: list[dict[str, Any]], isolated: int) -> list[str]:
     found = []
-    has_buffer = state.learner.method.buffer is not None
+    method = state.learner.method
+    has_buffer = method.buffer is not None
+    fate = "it is not predicted" if method.takes_back else "it will be forgotten"
     for entry in classes:
         name: Id = entry["name"]
         if has_buffer and entry["buffer"] == 0:
-            found.append(f"Class {name!r} has no node in the buffer: it will be forgotten.")
+            found.append(f"Class {name!r} has no node in the buffer: {fate}.")
         if entry["held_out"] == 0:
             found.append(f"Class {name!r} has no held-out node: its accuracy is unknown.")
         elif entry["accuracy"] is not None and entry["best_accuracy"] - entry["accuracy"] > ALARM:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -13,10 +13,11 @@ from torch import Tensor
 
 from evergraph.config import NEEDED_VALIDATION
 from evergraph.errors import InputError
+from evergraph.estimator.diagnosis import what_stays
 from evergraph.estimator.graph import GrowingGraph, Grown, Id, Neighbourhood
 from evergraph.estimator.inputs import Change
 from evergraph.estimator.scaled import bring_to_scale, check_finite
-from evergraph.estimator.state import Edits, Entry, State, draw_share, move
+from evergraph.estimator.state import Edits, Entry, GrownLabels, State, draw_share, move
 from evergraph.events import Event
 from evergraph.nn.device import denormals_flushed
 from evergraph.rng import make_generator
@@ -44,11 +45,14 @@ def prepare(state: State, change: Change) -> Prepared:
     """Does all of a change but the learning; raises if anything is wrong with it."""
     _check_nodes(state.graph, change)
     classes = _classes(state, change)
+    late = change.removed or not change.labels.keys() <= set(change.ids)
+    stays = what_stays(state, change) if late else {}
     state, change, told = bring_to_scale(state, change)
-    # What changes neither labels nor rows leaves the learner as it is.
-    learner = deepcopy(state.learner) if change.labels or change.removed else state.learner
+    # What changes neither labels nor rows leaves the learner as it is, unless it begins anew.
+    again = bool(change.labels or change.removed) or state.learner.method.takes_back
+    learner = deepcopy(state.learner) if again else state.learner
     following = _change_graph(replace(state, learner=learner, classes=classes), change)
-    return (*_admit(following, change, len(state.classes)), told)
+    return (*_admit(following, change, len(state.classes)), told | stays)
 
 
 def complete(
@@ -62,12 +66,14 @@ def complete(
     following, trained, told = prepared
     classes, report = following.classes, dict[str, Any]()
     with denormals_flushed():
-        if trained.nodes.numel():
-            known = len(state.classes)
+        anew = following.learner.method.takes_back and following.learner.next_task > 0
+        if trained.nodes.numel() or anew:
+            known = len(state.classes) if following.learner.next_task else 0
             following, report = _learn(following, trained, known, device, on_event)
         judged = following.judge(device)
-        check_finite(following, change, trained.nodes.numel() > 0, device)
-    learned = torch.bincount(trained.labels, minlength=len(classes))
+        check_finite(following, change, trained.nodes.numel() > 0 or anew, device)
+    fresh = trained.labels[: 0 if change.kind == "refit" else None]  # seen before, for the most
+    learned = torch.bincount(fresh, minlength=len(classes))
     learned[: len(state.classes)] += torch.tensor(state.class_labels, dtype=torch.int64)
     entry = Entry(
         step=len(state.history),
@@ -91,6 +97,39 @@ def complete(
     finished = replace(following, history=(*state.history, entry), lines=lines)
     finished.adopt(following)
     return finished
+
+
+def refit(state: State, labels: Mapping[Id, Id], device: torch.device) -> State:
+    """Begins anew on the present graph, with the labels that are kept and those given."""
+    method = state.learner.method
+    number = {name: label for label, name in enumerate(state.classes)}
+    odd = [name for name in labels.values() if name not in number]
+    if odd:
+        raise InputError(f"Expected 'labels' of known classes (got {odd[0]!r}); learn it first.")
+    rows = state.graph.find(list(labels), "labels")
+    given = LabelledNodes(rows, torch.tensor([number[name] for name in labels.values()]).long())
+    known = [given, LabelledNodes(state.granted.nodes, state.granted.labels)]
+    known += [method.buffer.labelled] if method.buffer is not None else []
+    nodes, target = (torch.cat([getattr(p, name) for p in known]) for name in ("nodes", "labels"))
+    # The first of several labels counts: those given.
+    first = torch.from_numpy(np.unique(nodes.numpy(), return_index=True)[1])
+    at = first[~torch.isin(nodes[first], state.held_out.nodes)]
+    if not at.numel():
+        raise InputError(
+            f"Expected labels to learn anew from (got none: '{state.config.parameters.method}' "
+            "keeps none); give 'labels'."
+        )
+    trained = LabelledNodes(nodes[at], target[at])
+    fresh = State.initial(state.config).learner
+    new = trained.nodes[~torch.isin(trained.nodes, state.shown.tensor)]
+    following = replace(
+        state,
+        learner=fresh,
+        granted=GrownLabels(),
+        edits=Edits(),
+        shown=state.shown.append(new.numpy()),
+    )
+    return complete(state, Change("refit"), (following, trained, {}), device)
 
 
 def _check_nodes(graph: GrowingGraph, change: Change) -> None:
