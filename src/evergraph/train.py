@@ -55,6 +55,7 @@ def train(
             yield started(view, stream.num_tasks, plan)
             final = task == stream.num_tasks - 1
             ctx = make_context(learner, view, model_config, training, plan, seed=seed, final=final)
+            ctx.class_names = stream.class_names[: view.num_classes]
             before = None
             if stream.protocol.stream == "time" and task:
                 blank = view.unlabelled(stream.tasks[task - 1].num_classes)

@@ -360,3 +360,34 @@ def test_refit_without_labels_says_what_it_needs():
     before = clf.predict_proba()
     clf.refit(dict(zip(cloud(10)["ids"], cloud(10)["labels"], strict=True)))
     assert np.allclose(clf.predict_proba(), before)
+
+
+# --- class weights --------------------------------------------------------------------------
+
+
+def test_balanced_weights_find_a_class_that_is_rare():
+    rng = np.random.default_rng(0)
+    label = (np.arange(420) % 21 == 0).astype(int)  # one in twenty-one
+    x = rng.normal(size=(420, 2)) + 1.2 * label[:, None]
+    found = {}
+    for weight in ("natural", "balanced", {"1": 20.0}):
+        settings = {"epochs": 60, "lr": 0.05, "dropout": 0.0, "class_weight": weight}
+        clf = quick("finetune", validation_fraction=0, settings=settings)
+        clf.learn([*range(420)], x, None, label.tolist())
+        found[str(weight)] = float((clf.predict()[label == 1] == 1).mean())
+    assert found["natural"] < 0.5
+    assert found["balanced"] > 0.7
+    assert found["{'1': 20.0}"] > 0.7
+
+
+def test_class_weights_of_analytic_are_its_own():
+    for weight in ("auto", "balanced"):
+        clf = ContinualNodeClassifier("analytic", settings={"class_weight": weight}, device="cpu")
+        clf.learn(**cloud(20))
+        config = clf._now().config
+        assert (config.settings["class_weight"], config.training.class_weight) == (
+            weight,
+            "natural",
+        )
+    with pytest.raises(InputError, match="class_weight"):
+        quick("finetune", settings={"class_weight": "auto"}).learn(**cloud(20))

@@ -300,6 +300,7 @@ def _learn(
     plan = plan_for(learner, sizes, features, model, config.training, device=device)
     seed = config.parameters.seed
     ctx = make_context(learner, view, config.model, config.training, plan, seed=seed)
+    ctx.class_names = [str(name) for name in state.classes]
     if on_event is not None:
         on_event(started(view, view.task + 1, plan))
     for event in learn_task(learner, ctx):

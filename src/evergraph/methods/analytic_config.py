@@ -154,7 +154,7 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
 
     def unused(self) -> frozenset[str]:
         """Names the network's settings where there is none, and the buffer's likewise."""
-        network = {*TrainConfig.model_fields, *ModelConfig.model_fields}
+        network = {*TrainConfig.model_fields, *ModelConfig.model_fields} - {"class_weight"}
         buffer = set(BufferConfig.model_fields)
         return frozenset(
             (network if self.rows == "smoothed" else set())
