@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evergraph.metrics import Scores, StreamScores, scores, stream_scores
+from evergraph.metrics import (
+    Scores,
+    StreamScores,
+    calibration_error,
+    fit_temperature,
+    probability_scores,
+    scores,
+    stream_scores,
+)
 
 # Three tasks. PM = (60 + 70 + 95)/3, FM = ((90 − 60) + (80 − 70))/2, Current = (90 + 80 + 95)/3.
 MATRIX = [[90.0], [75.0, 80.0], [60.0, 70.0, 95.0]]
@@ -89,3 +98,40 @@ def test_stream_scores_by_hand():
 def test_stream_scores_of_one_step_have_no_transfer():
     found = stream_scores([[87.5]], [87.5], [None])
     assert found == StreamScores(new=87.5, seen=87.5, aauc=87.5, fwt=None, bwt=None)
+
+
+# Four nodes of three classes: the third is given to class 0, the last has no majority.
+PROBABILITIES = np.array([[0.9, 0.1, 0.0], [0.2, 0.8, 0.0], [0.7, 0.1, 0.2], [0.3, 0.3, 0.4]])
+
+
+def test_probability_scores_by_hand():
+    found = probability_scores(PROBABILITIES, np.array([0, 1, 2, 2]))
+    # Right, right, wrong, right, each in a bin of its own.
+    assert found["ece"] == pytest.approx((0.1 + 0.2 + 0.7 + 0.6) / 4)
+    assert found["brier"] == pytest.approx((0.02 + 0.08 + 1.14 + 0.54) / 4)
+    assert found["log_loss"] == pytest.approx(-np.log([0.9, 0.8, 0.2, 0.4]).mean())
+    assert found["balanced_accuracy"] == pytest.approx(100 * (1 + 1 + 0.5) / 3)
+    assert found["macro_f1"] == pytest.approx(100 * (2 / 3 + 1 + 2 / 3) / 3)
+
+
+def test_calibration_error_weighs_nodes():
+    labels = np.array([0, 1, 2, 2])
+    alone = calibration_error(PROBABILITIES[2:3], labels[2:3])
+    assert calibration_error(PROBABILITIES, labels, np.array([0, 0, 5.0, 0])) == alone
+
+
+def test_temperature_brings_overconfident_logits_back():
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(4000, 3))
+    proba = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    labels = (proba.cumsum(axis=1) < rng.random((4000, 1))).sum(axis=1)
+    ones = np.ones(4000)
+    assert fit_temperature(7 * logits, labels, ones) == pytest.approx(7, rel=0.1)
+    impossible = np.hstack([7 * logits, np.full((4000, 1), -1e9)])
+    assert fit_temperature(impossible, labels, ones) == pytest.approx(7, rel=0.1)
+
+
+def test_a_few_nodes_that_are_right_make_nothing_certain():
+    logits, labels = np.array([[1.0, 0.0]] * 3), np.zeros(3, dtype=int)
+    temperature = fit_temperature(logits, labels, np.ones(3))
+    assert 0.8 < 1 / (1 + np.exp(-1 / temperature)) < 0.95

@@ -94,6 +94,20 @@ def test_train_reports_the_accuracy_of_the_methods_own_logits(make_graph):
     assert events[-1].class_row == by_class
 
 
+def test_train_judges_probabilities_after_the_last_task(make_graph):
+    stream = TaskStream(make_graph(), Protocol(), seed=0)
+    learner = Learner(make_method("analytic", {}))
+    events = train(learner, stream, ModelConfig(channels=4, heads=2), TrainConfig(), seed=0)
+    *before, last = [event for event in events if isinstance(event, TaskDone)]
+    assert all(event.probability == {} for event in before)
+    assert last.probability.keys() == {
+        *("ece", "brier", "log_loss", "balanced_accuracy", "macro_f1"),
+    }
+    assert last.probability["balanced_accuracy"] == pytest.approx(
+        sum(last.class_row) / len(last.class_row)
+    )
+
+
 def test_train_calls_the_method_in_the_order_of_its_contract(make_graph):
     calls = []
 

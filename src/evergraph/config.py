@@ -88,7 +88,8 @@ class RunConfig(Config):
 
     def _digest(self, exclude: set[str]) -> str:
         settings = method_class(self.method).Config.hashed_as(self.settings)
-        hidden = dict.fromkeys(exclude, True) | {"protocol": self.protocol.unhashed}
+        hidden: dict[str, Any] = dict.fromkeys(exclude, True)
+        hidden |= {name: getattr(self, name).unhashed for name in ("protocol", "training")}
         content = self.model_copy(update={"settings": settings}).model_dump_json(exclude=hidden)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
@@ -216,10 +217,12 @@ def complete(
             values[key], origins[key] = value, origin
     if values.get("stream") == "time" and origins["pooled"] == "protocol":
         values["pooled"] = False  # that is how the authors split a class stream
-    sections: dict[str, Any] = {
-        name: parse(section, {key: values[key] for key in section.model_fields if key in values})
-        for name, section in {"settings": cls.Config, **SECTIONS}.items()
-    }
+    own, sections = cls.Config.model_fields, dict[str, Any]()
+    for name, section in {"settings": cls.Config, **SECTIONS}.items():
+        # What a method has a setting of its own for is not the training's.
+        mine = own if name == "settings" else section.model_fields.keys() - own.keys()
+        fields = [key for key in section.model_fields if key in mine and key in values]
+        sections[name] = parse(section, {key: values[key] for key in fields})
     check_backbone(cls, sections["model"])
     keys = [key for section in sections.values() for key in type(section).model_fields]
     return Complete(**sections, origins={key: origins.get(key, "default") for key in keys})

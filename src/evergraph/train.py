@@ -12,6 +12,7 @@ from torch import Tensor
 from evergraph.errors import InputError
 from evergraph.events import Epoch, Event, TaskDone, TaskStarted
 from evergraph.methods import NEEDS, Descent, Method, TaskContext, TrainConfig
+from evergraph.metrics import probability_scores
 from evergraph.nn import ENCODERS, ModelConfig, NodeClassifier
 from evergraph.nn.device import Plan, denormals_flushed, make_plan, total_memory, training_bytes
 from evergraph.nn.model import restore_model
@@ -54,6 +55,7 @@ def train(
             yield started(view, stream.num_tasks, plan)
             final = task == stream.num_tasks - 1
             ctx = make_context(learner, view, model_config, training, plan, seed=seed, final=final)
+            ctx.class_names = stream.class_names[: view.num_classes]
             before = None
             if stream.protocol.stream == "time" and task:
                 blank = view.unlabelled(stream.tasks[task - 1].num_classes)
@@ -64,13 +66,15 @@ def train(
                 ctx.prepared = ahead.prepared  # of the same graph
             yield from learn_task(learner, ctx)
             with ctx.stage("evaluate"):
-                found = evaluate(learner.method.predict_logits(ctx), stream, task)
+                logits = learner.method.predict_logits(ctx)
+                found = evaluate(logits, stream, task)
+                sure = logits / learner.method.temperature
+                probability = judge_probabilities(sure, stream) if final else {}
             row, within, by_class, seen = found
             kept, seconds = learner.method.memory_bytes(), dict(ctx.seconds)
             alone = kept + (0 if final else learner.method.graph_bytes(ctx))
-            yield TaskDone(
-                task, row, within, by_class, seconds, kept, ctx.report, seen, before, alone
-            )
+            told = (row, within, by_class, seconds, kept, ctx.report, seen, before, alone)
+            yield TaskDone(task, *told, probability)
 
 
 def learn_task(learner: Learner, ctx: TaskContext) -> Iterator[Epoch]:
@@ -206,6 +210,15 @@ def evaluate(
     known = range(stream.tasks[task].num_classes)
     class_row = [_percent(is_right[label_of == label]) for label in known]
     return row, row_task_incremental, class_row, _percent(is_right)
+
+
+def judge_probabilities(logits: Tensor, stream: TaskStream) -> dict[str, float]:
+    """Judges the probabilities of all nodes after the last task, see ``metrics.py``."""
+    judged = [stream.evaluation(task) for task in range(stream.num_tasks)]
+    nodes, labels = (torch.cat([getattr(j, name) for j in judged]) for name in ("nodes", "labels"))
+    known = labels < logits.shape[1]
+    shown = logits[nodes[known].to(logits.device)].double().softmax(dim=1).cpu()
+    return probability_scores(shown.numpy(), labels[known].numpy()) if len(shown) else {}
 
 
 def hits(logits: Tensor, judged: LabelledNodes) -> Tensor:

@@ -44,7 +44,8 @@ def test_frames_are_as_good_as_lists(library: str):
 def test_frames_are_put_in_the_order_of_the_first(library: str):
     frames = pytest.importorskip(library)
     first = frames.DataFrame({"p": [1.0, 2.0], "q": [3.0, 4.0]})
-    clf = quick(settings={"epochs": 1}).learn(["a", "b"], first, labels=["u", "v"])
+    clf = quick(settings={"epochs": 1}, feature_scaling="none")
+    clf.learn(["a", "b"], first, labels=["u", "v"])
     clf.learn(["c"], frames.DataFrame({"q": [6.0], "p": [5.0]}))
     assert clf._now().graph.features[2].tolist() == [5.0, 6.0]
     assert clf.feature_names_in_.tolist() == ["p", "q"]
@@ -75,7 +76,8 @@ def test_whole_numbers_of_numpy_are_whole_numbers():
 
 def test_sparse_matrices_stay_sparse():
     x = scipy.sparse.random(4, 9, density=0.3, rng=np.random.default_rng(0), format="coo")
-    clf = quick(validation_fraction=0, settings={"epochs": 1}).learn(IDS, x, EDGES, LABELS)
+    clf = quick(validation_fraction=0, settings={"epochs": 1}, feature_scaling="none")
+    clf.learn(IDS, x, EDGES, LABELS)
     clf.learn(["e"], np.ones((1, 9)), labels=["v"])
     features = clf._now().graph.features
     assert not isinstance(features, torch.Tensor)
@@ -94,7 +96,7 @@ def test_sparse_tensors_are_as_good_as_matrices(layout: torch.layout):
 def test_pyg_data_brings_everything():
     index = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
     data = Data(x=torch.from_numpy(X), edge_index=index, y=torch.tensor([0, 1, 0, -1]))
-    clf = quick(validation_fraction=0, settings={"epochs": 1}).learn(data)
+    clf = quick(validation_fraction=0, settings={"epochs": 1}, feature_scaling="none").learn(data)
     assert clf.ids_ == [0, 1, 2, 3]
     assert clf.history_[0]["num_edges"] == 3
     assert clf.history_[0]["trained_on"] == 3

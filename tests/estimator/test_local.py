@@ -170,18 +170,18 @@ def test_few_of_many_held_out_nodes_judge_and_classes_weigh_what_they_have(
 ):
     clf = learned(stream, validation_fraction=0.5)
     present, cpu = clf._now(), torch.device("cpu")
-    everyone, by_class = present.accuracy(cpu)
+    everyone = present.judge(cpu)
     held = present.held_out
     assert held.pairs.length > 12
     monkeypatch.setattr(state, "MOST_JUDGED", 12)
     judges = present._judges()
     assert torch.bincount(judges.labels).tolist() == [2] * 6
     assert torch.isin(judges.nodes, held.nodes).all()
-    accuracy, few = present.accuracy(cpu)
+    accuracy, few, *_ = present.judge(cpu)
     counts = torch.bincount(held.labels).tolist()
     assert accuracy == pytest.approx(np.average(few, weights=counts))
     monkeypatch.setattr(state, "MOST_JUDGED", 10**6)
-    assert present.accuracy(cpu) == (everyone, by_class)
+    assert present.judge(cpu) == everyone
 
 
 def test_a_learner_is_copied_only_to_learn():

@@ -125,6 +125,12 @@ class Selection:
             return not self.local and self.losses["mean_field"].best == ON
         return given
 
+    @property
+    def temperature(self) -> float:
+        """What left-out predictions are best divided by; mean field is ready for the softmax."""
+        totals = self.losses["score_temperature"]
+        return totals.best if totals and not self.mean_field else 1.0
+
     def select_kind(
         self,
         make_rows: Callable[[FeatureConfig], Rows],

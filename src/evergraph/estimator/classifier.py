@@ -14,9 +14,10 @@ from evergraph.estimator.config import make_config
 from evergraph.estimator.diagnosis import diagnose
 from evergraph.estimator.inputs import from_object, make_change, read_ids, read_labels
 from evergraph.estimator.state import State
-from evergraph.estimator.step import OnEvent, advance
+from evergraph.estimator.step import OnEvent, advance, refit
 from evergraph.estimator.transaction import load_state, save_state
 from evergraph.nn.device import pick_device
+from evergraph.stream.scaling import Scaling
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -35,6 +36,9 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         seed: Source of all randomness.
         validation_fraction: Share of each class's new labels that is never learned and judges
             instead; 0 holds nothing out.
+        feature_scaling: ``auto`` brings the columns of the features to one scale, unless they are
+            binary or their rows normalised; ``robust`` does so always, ``none`` never. The scale is
+            measured when the first labels are learned, and kept.
         settings: Further settings: of the method, the training (``epochs``, ``lr``, …) and the
             network (``channels``, ``dropout``, …).
         preset: A dataset whose published settings apply where ``settings`` are silent.
@@ -53,6 +57,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         buffer_size: int | None = None,
         seed: int = 0,
         validation_fraction: float = 0.1,
+        feature_scaling: Scaling = "auto",
         settings: dict[str, Any] | None = None,
         preset: str | None = None,
         device: str = "auto",
@@ -61,6 +66,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.buffer_size = buffer_size
         self.seed = seed
         self.validation_fraction = validation_fraction
+        self.feature_scaling = feature_scaling
         self.settings = settings
         self.preset = preset
         self.device = device
@@ -96,18 +102,40 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             labels: Their class names, None where there is still none.
         """
         names = read_ids(ids)
-        late = read_labels(labels, names)
-        self._now().graph.find(names, "ids")
+        state = self._now()
+        late = read_labels(labels, names, state.classes)
+        state.graph.find(names, "ids")
         return self._apply("update", updated=names, updated_x=x, labels=late)
 
     def remove(self, ids: Any = None, edges: Any = None) -> Self:
-        """Removes nodes with all that is kept of them, or single edges."""
+        """Removes nodes with all that is kept of them, or single edges.
+
+        What their labels taught is taken back by ``analytic`` with ``statistics="exact"`` alone;
+        otherwise it stays in the network or the statistics, which a warning and
+        :attr:`history_` say. A class without nodes stays in :attr:`classes_`, whose order is that
+        of the probabilities.
+        """
         return self._apply("remove", removed=ids, removed_edges=edges)
+
+    def refit(self, labels: Any = None) -> Self:
+        """Learns anew on the present graph, so that nothing stays of what is gone.
+
+        It learns from the labels that the method keeps (the buffer's, all for ``joint`` and for
+        ``analytic`` with ``statistics="exact"``) and from those given. With a small buffer and no
+        labels most is forgotten.
+
+        Args:
+            labels: A mapping of known ids to names of known classes.
+        """
+        state = self._now()
+        known = read_labels(labels, [], state.classes)
+        self._state: State = refit(state, known, pick_device(self.device))
+        return self
 
     def fit(self, ids: Any, x: Any = None, edges: Any = None, labels: Any = None) -> Self:
         """Forgets everything and learns a first batch, with the parameters as they are now."""
         fresh = type(self)(**self.get_params(deep=False)).learn(ids, x, edges, labels)
-        self._state: State = fresh._now()
+        self._state = fresh._now()
         return self
 
     def partial_fit(
@@ -121,7 +149,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         if classes is not None and labels is not None:
             allowed = set(read_ids(classes, "classes"))
             given = labels.values() if isinstance(labels, dict) else labels
-            found = read_labels(list(given), list(range(len(given))))
+            found = read_labels(list(given), list(range(len(given))), allowed)
             odd = [name for name in found.values() if name not in allowed]
             if odd:
                 raise InputError(
@@ -135,14 +163,18 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         return names
 
     def predict_proba(self, ids: Any = None) -> Array:
-        """Returns probabilities over :attr:`classes_`, ``[m, k]``."""
-        proba: Array = torch.softmax(self._logits(ids).double(), dim=1).numpy()
+        """Returns probabilities over :attr:`classes_`, ``[m, k]``.
+
+        They are calibrated: logits are divided by the temperature that suits the held-out nodes
+        best, which changes no prediction. Without held-out nodes those of networks are not.
+        """
+        proba: Array = self._now().probabilities(self._logits(ids)).numpy()
         return proba
 
     def score(self, ids: Any, labels: Any, sample_weight: Any = None) -> float:
         """Returns the share of correct predictions, as scikit-learn's classifiers do."""
         names = read_ids(ids)
-        truth = read_labels(labels, names)
+        truth = read_labels(labels, names, self._learned().classes)
         if len(truth) < len(set(names)):
             raise InputError(
                 f"Expected 'labels' for each of {len(names)} ids (got {len(truth)}); leave out "
@@ -220,7 +252,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def _apply(self, kind: str, on_event: OnEvent | None = None, **parts: Any) -> Self:
         state = self._now()
-        change = make_change(kind, columns=state.columns, **parts)
+        change = make_change(kind, columns=state.columns, classes=state.classes, **parts)
         self._state = advance(state, change, pick_device(self.device), on_event)
         return self
 

@@ -12,6 +12,7 @@ from evergraph.errors import InputError, unknown_name
 from evergraph.methods import TrainConfig, method_class
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol
+from evergraph.stream.scaling import Scaling
 from evergraph.validation import Config, parse
 
 SCHEMA_VERSION = 1
@@ -25,6 +26,8 @@ class Parameters(Config):
         buffer_size: |B|, the most nodes kept; None leaves it to the method.
         seed: Source of all randomness.
         validation_fraction: Share of each class's labelled nodes that only judges.
+        feature_scaling: ``auto`` scales features robustly unless they are binary or normalised,
+            ``robust`` always, ``none`` never.
         settings: Further settings of the method, the training and the network.
         preset: A dataset whose published settings apply where ``settings`` are silent.
     """
@@ -33,6 +36,7 @@ class Parameters(Config):
     buffer_size: int | None = Field(default=None, ge=1)
     seed: int = Field(default=0, ge=0)
     validation_fraction: float = Field(default=0.1, ge=0, le=0.5)
+    feature_scaling: Scaling = "auto"
     settings: dict[str, Any] = Field(default_factory=dict)
     preset: str | None = None
 
@@ -83,8 +87,12 @@ def make_config(given: Mapping[str, Any]) -> EstimatorConfig:
 
 
 def read_config(content: Mapping[str, Any]) -> EstimatorConfig:
-    """Checks a state's settings; wrong ones raise :class:`InputError`."""
-    config = parse(EstimatorConfig, content)
+    """Checks a state's settings; wrong ones raise :class:`InputError`.
+
+    States of before features were scaled go on without.
+    """
+    given = {"feature_scaling": "none", **content["parameters"]}
+    config = parse(EstimatorConfig, {**content, "parameters": given})
     kind = method_class(config.parameters.method).Config
     settings = parse(kind, {**kind.former, **config.settings})
     kept = settings.model_dump(mode="json", exclude_unset=True)  # under today's names

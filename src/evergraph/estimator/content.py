@@ -22,6 +22,7 @@ from evergraph.estimator.state import SMALL, Edits, Entry, GrownLabels, State
 from evergraph.files import physical_memory
 from evergraph.methods import make_method
 from evergraph.stream import Features, SparseRows
+from evergraph.stream.scaling import Scale
 from evergraph.train import Learner, learner_state, restore_learner
 from evergraph.validation import parse
 
@@ -44,6 +45,7 @@ def state_content(state: State) -> dict[str, Any]:
         "granted": state.granted.pairs,
         "held_out": state.held_out.pairs,
         "shown": state.shown,
+        "scale": None if state.scale is None else state.scale.state_dict(),
         "predicted": _predicted_content(state),
     }
 
@@ -66,13 +68,13 @@ def _predicted_content(state: State) -> dict[str, Tensor] | None:
     logits = state.known_logits
     if logits is None or not state.classes or not 0 < len(logits) <= SMALL:
         return None
-    best = logits.double().softmax(dim=1).max(dim=1)
+    best = state.probabilities(logits).max(dim=1)
     return {"labels": best.indices, "probability": best.values}
 
 
 def restore_state(content: Mapping[str, Any]) -> State:
     """Checks and takes back what :func:`state_content` returned, perhaps written by anyone."""
-    if content.keys() - {"predicted"} != KEYS:
+    if content.keys() - {"predicted", "scale"} != KEYS:
         raise ValueError("more or less than a state")
     config, columns = read_config(content["config"]), content["columns"]
     names, classes = _restore_names(content["ids"]), unique_ids(content["classes"])
@@ -94,6 +96,7 @@ def restore_state(content: Mapping[str, Any]) -> State:
     for key in ("held_out", "granted"):
         check_rows(content[key].array, n, k)
     check_rows(content["shown"].array[:, None], n)
+    scale = content.get("scale")
     lines = content["history"]
     _check_kind(lines.array, "uint8", 1)
     history = [parse(Entry, json.loads(line)) for line in lines.array.tobytes().splitlines()]
@@ -111,6 +114,7 @@ def restore_state(content: Mapping[str, Any]) -> State:
         tuple(history),
         lines,
         None if columns is None else tuple(map(str, columns)),
+        None if scale is None else Scale.restore(scale, width),
     )
 
 
@@ -188,7 +192,8 @@ def restore_change(content: Mapping[str, Any]) -> Change:
     pairs = {key: list(zip(*given[key], strict=True)) for key in ("removed_edges", "edges")}
     features = {key: restore_features(given[key]) for key in ("x", "updated_x")}
     labels = dict(zip(*given["labels"], strict=True))
-    return make_change(**{**given, **pairs, **features, "labels": labels})
+    read = {"labels": labels, "classes": set(labels.values())}  # as they were read already
+    return make_change(**{**given, **pairs, **features, **read})
 
 
 def _features_content(x: Features | None) -> dict[str, Any] | None:

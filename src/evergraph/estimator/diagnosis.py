@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
+import numpy as np
 import torch
 
 from evergraph.estimator.graph import Id
+from evergraph.estimator.inputs import Change
 from evergraph.estimator.state import State
+from evergraph.methods import Method
 
 #: Points that a class may lose on held-out nodes before a warning.
 ALARM = 10.0
+#: Share of later rows beyond the scale of the features before a warning.
+MOST_BEYOND = 0.05
 
 
 def diagnose(state: State, device: torch.device) -> dict[str, Any]:
     """Describes classes, buffer, memory and held-out accuracy, with warnings in sentences."""
     graph, buffer = state.graph, state.learner.method.buffer
-    accuracy, by_class = state.accuracy(device)
+    judged = state.judge(device)
     kept = buffer.nodes.cpu() if buffer is not None else torch.empty(0, dtype=torch.int64)
     labels = buffer.labels.cpu() if buffer is not None else kept
     classes = [
@@ -24,7 +30,7 @@ def diagnose(state: State, device: torch.device) -> dict[str, Any]:
             "name": name,
             "buffer": int((labels == label).sum()),
             "held_out": int((state.held_out.labels == label).sum()),
-            "accuracy": by_class[label],
+            "accuracy": judged.by_class[label],
             "best_accuracy": _best(state, label),
         }
         for label, name in enumerate(state.classes)
@@ -40,10 +46,11 @@ def diagnose(state: State, device: torch.device) -> dict[str, Any]:
         "isolated_nodes": int((degree == 0).sum()),
         "learned_labels": state.shown.length,
         "held_out": state.held_out.pairs.length,
-        "accuracy": accuracy,
+        "accuracy": judged.accuracy,
+        "calibration_error": judged.calibration_error,
         "classes": classes,
         "buffer": {
-            "size": buffer.size if buffer is not None else 0,
+            "size": _size(state.learner.method),
             "nodes": kept.numel(),
             "isolated": isolated,
             "mean_degree": float(kept_degree.float().mean()) if kept.numel() else None,
@@ -57,6 +64,31 @@ def diagnose(state: State, device: torch.device) -> dict[str, Any]:
     }
 
 
+def what_stays(state: State, change: Change) -> dict[str, int]:
+    """Counts labels that a change takes back in vain, and says so: the method has learned them."""
+    method, names = state.learner.method, [*change.removed, *change.labels]
+    rows = np.unique(state.graph.names.where(names))
+    count = int(np.isin(rows, state.shown.array).sum())
+    if method.takes_back or not count:
+        return {}
+    place, remedy = "the network", "refit() learns anew without them"
+    if state.learner.model is None:
+        place, remedy = "its statistics", "settings={'statistics': 'exact'} would take them back"
+    warnings.warn(
+        f"{state.config.parameters.method} has learned the labels of {count} nodes that are "
+        f"removed or labelled anew, which stay in {place}; {remedy}.",
+        stacklevel=6,
+    )
+    return {"labels_that_stay": count}
+
+
+def _size(method: Method[Any]) -> int:
+    """Counts the nodes that a buffer may hold: those it holds where it holds all."""
+    if method.buffer is None:
+        return 0
+    return len(method.buffer) if method.takes_back else method.buffer.size
+
+
 def _best(state: State, label: int) -> float | None:
     """Finds the best held-out accuracy that a class ever had."""
     ever = (entry.class_accuracy[label : label + 1] for entry in state.history)
@@ -65,11 +97,13 @@ def _best(state: State, label: int) -> float | None:
 
 def _warnings(state: State, classes: list[dict[str, Any]], isolated: int) -> list[str]:
     found = []
-    has_buffer = state.learner.method.buffer is not None
+    method = state.learner.method
+    has_buffer = method.buffer is not None
+    fate = "it is not predicted" if method.takes_back else "it will be forgotten"
     for entry in classes:
         name: Id = entry["name"]
         if has_buffer and entry["buffer"] == 0:
-            found.append(f"Class {name!r} has no node in the buffer: it will be forgotten.")
+            found.append(f"Class {name!r} has no node in the buffer: {fate}.")
         if entry["held_out"] == 0:
             found.append(f"Class {name!r} has no held-out node: its accuracy is unknown.")
         elif entry["accuracy"] is not None and entry["best_accuracy"] - entry["accuracy"] > ALARM:
@@ -77,6 +111,14 @@ def _warnings(state: State, classes: list[dict[str, Any]], isolated: int) -> lis
                 f"Class {name!r} fell from {entry['best_accuracy']:.1f} % to "
                 f"{entry['accuracy']:.1f} % on held-out nodes: more labels or a larger buffer help."
             )
+    reports = [entry.report for entry in state.history[1:]]
+    beyond = sum(report.get("rows_beyond_scale", 0) for report in reports)
+    rows = sum(entry.new_nodes for entry in state.history[1:])
+    if beyond > MOST_BEYOND * max(rows, 1):
+        found.append(
+            f"{beyond} rows that came later lie far beyond the features that the scale was "
+            "measured on: check their units, or begin a state with them."
+        )
     if isolated:
         found.append(f"{isolated} nodes of the buffer have no neighbour.")
     if state.graph.num_nodes and not state.classes:

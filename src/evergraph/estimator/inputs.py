@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,10 @@ from evergraph.stream.graph import from_scipy_parts
 #: Longer names are not names; each is kept as it is.
 MAX_ID_LENGTH = 4096
 INT64 = range(-(2**63), 2**63)
+#: Texts that stand for a missing value in what spreadsheets, pandas and R write.
+MISSING = frozenset({"", "nan", "na", "n/a", "#n/a", "<na>", "nat", "none", "null", "nil"})
+#: A whole number that was a float on its way here, as when a column has missing entries.
+_WHOLE_FLOAT = re.compile(r"([+-]?[0-9]+)\.0*")
 #: Halves of characters, which no encoding writes.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 Pairs = tuple[list[Id], list[Id]]
@@ -49,6 +54,7 @@ def make_change(
     kind: str,
     *,
     columns: Sequence[str] | None,
+    classes: Collection[Id] = (),
     removed: Any = None,
     removed_edges: Any = None,
     updated: Any = None,
@@ -58,7 +64,10 @@ def make_change(
     edges: Any = None,
     labels: Any = None,
 ) -> Change:
-    """Reads a change from what a user gave; ``columns`` are the features' names so far."""
+    """Reads a change from what a user gave.
+
+    ``columns`` are the features' names so far, ``classes`` the classes known so far.
+    """
     new_ids, renewed, gone = (
         unique_ids(names) if names is not None else [] for names in (ids, updated, removed)
     )
@@ -78,7 +87,7 @@ def make_change(
         ids=new_ids,
         x=features,
         edges=read_edges(edges),
-        labels=read_labels(labels, new_ids or renewed),
+        labels=read_labels(labels, new_ids or renewed, classes),
         columns=names,
     )
 
@@ -121,21 +130,33 @@ def unique_ids(values: Any, field: str = "ids") -> list[Id]:
     return ids
 
 
-def read_labels(values: Any, ids: Sequence[Id]) -> dict[Id, Id]:
-    """Reads class names beside ids; None and NaN stand for no label.
+def read_labels(values: Any, ids: Sequence[Id], known: Collection[Id] = ()) -> dict[Id, Id]:
+    """Reads class names beside ids; None, NaN and words for them stand for no label.
 
-    A mapping names the labelled nodes itself.
+    A mapping names the labelled nodes itself. Blanks around a name and ``.0`` behind a whole
+    number make no class of their own; what is in ``known`` is taken as it is.
     """
     if values is None:
         return {}
     if isinstance(values, dict):
         ids, values = read_ids(list(values), "labels"), list(values.values())
-    items = [_label(item) for item in _items(values, "labels")]
-    if len(items) != len(ids):
+    given = _items(values, "labels")
+    if len(given) != len(ids):
         raise InputError(
-            f"Expected 'labels' with one entry per id, {len(ids)} (got {len(items)}); give None "
+            f"Expected 'labels' with one entry per id, {len(ids)} (got {len(given)}); give None "
             "where there is no label."
         )
+    texts = [name for name in known if isinstance(name, str)]
+    named = {_label(name): name for name in texts} | {name: name for name in texts}
+    items: list[Any] = []
+    for item in given:
+        name = item if isinstance(item, str) and item in named else _label(item)
+        items.append(named.get(name, name) if isinstance(name, str) else name)
+    pairs = zip(given, items, strict=True)
+    words = {item for item, name in pairs if name is None and isinstance(item, str) and item}
+    if words:
+        shown = ", ".join(sorted(map(repr, words)))
+        warnings.warn(f"Nodes labelled {shown} count as unlabelled.", stacklevel=4)
     check_names(((row, item) for row, item in enumerate(items, 1) if item is not None), "labels")
     return {name: item for name, item in zip(ids, items, strict=True) if item is not None}
 
@@ -301,12 +322,16 @@ def check_columns(
 
 
 def _label(item: Any) -> Any:
-    """Reads what stands for no label, and whole numbers in a column with missing entries."""
+    """Reads a class as people mean it: no label is None, ``0.0`` is 0, blanks are not part."""
     if type(item).__name__ in {"NAType", "NaTType"}:  # of pandas
         return None
     if isinstance(item, float):
         return None if math.isnan(item) else int(item) if item.is_integer() else item
-    return item
+    if not isinstance(item, str):
+        return item
+    text = item.strip()
+    whole = _WHOLE_FLOAT.fullmatch(text)
+    return None if text.lower() in MISSING else whole[1] if whole else text
 
 
 def _show(item: Any) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from pydantic import Field
+from scipy.special import softmax
 from torch import Tensor
 
 from evergraph.errors import InputError
@@ -20,9 +21,11 @@ from evergraph.estimator.config import EstimatorConfig
 from evergraph.estimator.graph import GrowingGraph, Grown, Id
 from evergraph.files import to_device
 from evergraph.methods import Method, make_method
+from evergraph.metrics import Array, calibration_error, fit_temperature
 from evergraph.nn.device import Plan, denormals_flushed
 from evergraph.nn.receptive_field import ReceptiveField, receptive_field
 from evergraph.stream import Adjacency, GraphView, LabelledNodes
+from evergraph.stream.scaling import Scale
 from evergraph.train import (
     Learner,
     learner_state,
@@ -42,6 +45,8 @@ class Entry(Config):
     """What one change did; accuracies in percent on held-out nodes.
 
     ``class_accuracy`` is by class in order of arrival, None without held-out nodes.
+    ``class_labels`` counts the labels that were learned by then, by class. ``temperature`` is what
+    logits are divided by for probabilities, ``calibration_error`` what that leaves.
     """
 
     step: int = Field(ge=0)
@@ -55,6 +60,9 @@ class Entry(Config):
     held_out: int = Field(ge=0)
     accuracy: float | None
     class_accuracy: list[float | None]
+    class_labels: list[int] = Field(default_factory=list)
+    temperature: float = Field(default=1.0, gt=0)
+    calibration_error: float | None = None
     memory_bytes: int = Field(ge=0)
     report: dict[str, Any]
 
@@ -67,6 +75,15 @@ class Entry(Config):
                 "Expected finite numbers in what a method reports (got NaN or infinity); correct "
                 "the method."
             ) from None
+
+
+class Judgement(NamedTuple):
+    """What held-out nodes say; accuracies in percent, None without any."""
+
+    accuracy: float | None
+    by_class: list[float | None]
+    temperature: float
+    calibration_error: float | None  # with a temperature that other nodes chose
 
 
 @dataclass(frozen=True)
@@ -163,6 +180,7 @@ class State:
         history: What every change did.
         lines: The same as lines of JSON.
         columns: Names of the features, if they have any.
+        scale: What the features were brought to; None before the first labels, or if nothing was.
         saved: Folder and version that this state comes from, and what is stored there.
     """
 
@@ -177,6 +195,7 @@ class State:
     history: tuple[Entry, ...] = ()
     lines: Grown = field(default_factory=lambda: Grown.empty(np.uint8))
     columns: tuple[str, ...] | None = None
+    scale: Scale | None = None
     saved: tuple[Path, int, Stored] | None = None
 
     @classmethod
@@ -185,22 +204,42 @@ class State:
         learner = Learner(make_method(config.parameters.method, config.settings))
         return cls(config, GrowingGraph.empty(), (), learner)
 
-    def accuracy(self, device: torch.device) -> tuple[float | None, list[float | None]]:
-        """Returns the accuracy on held-out nodes and by class, in percent; None without any.
+    def judge(self, device: torch.device) -> Judgement:
+        """Judges predictions by the held-out nodes.
 
         Of many held-out nodes the same few of each class judge every time, and classes weigh as
         many nodes as they have.
         """
         k, counts = len(self.classes), torch.bincount(self.held_out.labels, minlength=1)
         judges = self._judges()
-        logits = self.logits(device, judges.nodes)
-        right = logits.argmax(dim=1) == judges.labels if logits.numel() else judges.labels < 0
-        by_class = [_percent(right[judges.labels == label]) for label in range(k)]
-        if judges.nodes.numel() == self.held_out.pairs.length:
-            return _percent(right), by_class
-        shares = (counts / counts.sum()).tolist()
-        known = zip(shares, by_class, strict=False)
-        return sum(share * value for share, value in known if value is not None), by_class
+        logits, labels = self.logits(device, judges.nodes), judges.labels
+        if not logits.numel():
+            return Judgement(None, [None] * k, self.learner.method.temperature, None)
+        right = logits.argmax(dim=1) == labels
+        by_class = [_percent(right[labels == label]) for label in range(k)]
+        weights = (counts.double() / torch.bincount(labels))[labels]
+        accuracy = 100.0 * float((right * weights).sum()) / float(weights.sum())
+        found = _calibrate(logits.double().numpy(), labels.numpy(), weights.numpy())
+        return Judgement(accuracy, by_class, *found)
+
+    @property
+    def temperature(self) -> float:
+        """What logits are divided by for probabilities, as the last change found it."""
+        return self.history[-1].temperature if self.history else 1.0
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Turns logits into calibrated probabilities, ``[m, k]``."""
+        return torch.softmax(logits.double() / self.temperature, dim=1)
+
+    @property
+    def class_labels(self) -> list[int]:
+        """Counts the labels learned so far by class; guesses for a state that did not count."""
+        k, fraction = len(self.classes), self.config.parameters.validation_fraction
+        counts = self.history[-1].class_labels if self.history else []
+        if not counts and fraction:
+            held = torch.bincount(self.held_out.labels)
+            counts = (held * (1 / fraction - 1)).round().int().tolist()
+        return [*counts, *[0] * (k - len(counts))]
 
     def _judges(self) -> LabelledNodes:
         """Chooses the held-out nodes that judge: of every class those that come first by a hash."""
@@ -281,16 +320,40 @@ def move(learner: Learner, config: EstimatorConfig, device: torch.device) -> Lea
 
 
 def draw_share(
-    labelled: LabelledNodes, among: Tensor, fraction: float, generator: torch.Generator
+    labelled: LabelledNodes,
+    among: Tensor,
+    fraction: float,
+    generator: torch.Generator,
+    *,
+    held: Sequence[int] = (),
+    learned: Sequence[int] = (),
 ) -> LabelledNodes:
-    """Draws a share of every class, at least one and never all of its labels in ``among``."""
+    """Draws a share of every class, at least one and never all of its labels in ``among``.
+
+    The share is one of all labels that ever came: of ``held`` nodes of each class are held out
+    already, and ``learned`` have been learned.
+    """
     order = torch.randperm(labelled.nodes.numel(), generator=generator)
     chosen = [order[:0]]
     for label in torch.unique(labelled.labels).tolist():
         members = order[labelled.labels[order] == label]
-        most = int((among == label).sum()) - 1
-        chosen.append(members[: min(max(1, round(fraction * members.numel())), most)])
+        before, others = (sum(counts[label : label + 1]) for counts in (held, learned))
+        total, most = before + others + members.numel(), int((among == label).sum()) - 1
+        wanted = max(1, round(fraction * total)) - before
+        chosen.append(members[: max(0, min(wanted, most))])
     return labelled.take(torch.sort(torch.cat(chosen)).values)
+
+
+def _calibrate(logits: Array, labels: Array, weights: Array) -> tuple[float, float | None]:
+    """Fits the temperature on all judges; the error is of each half with that of the other."""
+    half = np.arange(labels.size) % 2 == 0
+    if half.all():
+        return fit_temperature(logits, labels, weights), None
+    proba = np.empty_like(logits)
+    for mine in (half, ~half):
+        temperature = fit_temperature(logits[~mine], labels[~mine], weights[~mine])
+        proba[mine] = softmax(logits[mine] / temperature, axis=1)
+    return fit_temperature(logits, labels, weights), calibration_error(proba, labels, weights)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -13,9 +13,11 @@ from torch import Tensor
 
 from evergraph.config import NEEDED_VALIDATION
 from evergraph.errors import InputError
+from evergraph.estimator.diagnosis import what_stays
 from evergraph.estimator.graph import GrowingGraph, Grown, Id, Neighbourhood
 from evergraph.estimator.inputs import Change
-from evergraph.estimator.state import Edits, Entry, State, draw_share, move
+from evergraph.estimator.scaled import bring_to_scale, check_finite
+from evergraph.estimator.state import Edits, Entry, GrownLabels, State, draw_share, move
 from evergraph.events import Event
 from evergraph.nn.device import denormals_flushed
 from evergraph.rng import make_generator
@@ -27,8 +29,9 @@ OnEvent = Callable[[Event], None]
 LARGE = 50_000
 
 
-#: A change that is known to be right: the state with its graph, and what is to be learned.
-Prepared = tuple[State, LabelledNodes]
+#: A change that is known to be right: the state with its graph, what is to be learned, and what
+#: became of the features.
+Prepared = tuple[State, LabelledNodes, dict[str, Any]]
 
 
 def advance(
@@ -42,10 +45,14 @@ def prepare(state: State, change: Change) -> Prepared:
     """Does all of a change but the learning; raises if anything is wrong with it."""
     _check_nodes(state.graph, change)
     classes = _classes(state, change)
-    # What changes neither labels nor rows leaves the learner as it is.
-    learner = deepcopy(state.learner) if change.labels or change.removed else state.learner
+    late = change.removed or not change.labels.keys() <= set(change.ids)
+    stays = what_stays(state, change) if late else {}
+    state, change, told = bring_to_scale(state, change)
+    # What changes neither labels nor rows leaves the learner as it is, unless it begins anew.
+    again = bool(change.labels or change.removed) or state.learner.method.takes_back
+    learner = deepcopy(state.learner) if again else state.learner
     following = _change_graph(replace(state, learner=learner, classes=classes), change)
-    return _admit(following, change, len(state.classes))
+    return (*_admit(following, change, len(state.classes)), told | stays)
 
 
 def complete(
@@ -56,14 +63,19 @@ def complete(
     on_event: OnEvent | None = None,
 ) -> State:
     """Learns what is prepared and judges the outcome; returns the state after the change."""
-    following, trained = prepared
+    following, trained, told = prepared
     classes, report = following.classes, dict[str, Any]()
     with denormals_flushed():
-        if trained.nodes.numel():
-            known = len(state.classes)
+        anew = following.learner.method.takes_back and following.learner.next_task > 0
+        if trained.nodes.numel() or anew:
+            known = len(state.classes) if following.learner.next_task else 0
             following, report = _learn(following, trained, known, device, on_event)
-        accuracy, by_class = following.accuracy(device)
+        judged = following.judge(device)
+        check_finite(following, change, trained.nodes.numel() > 0 or anew, device)
         following.learner.context = None
+    fresh = trained.labels[: 0 if change.kind == "refit" else None]  # seen before, for the most
+    learned = torch.bincount(fresh, minlength=len(classes))
+    learned[: len(state.classes)] += torch.tensor(state.class_labels, dtype=torch.int64)
     entry = Entry(
         step=len(state.history),
         kind=change.kind,
@@ -74,15 +86,51 @@ def complete(
         new_classes=[str(name) for name in classes[len(state.classes) :]],
         trained_on=trained.nodes.numel(),
         held_out=following.held_out.pairs.length,
-        accuracy=accuracy,
-        class_accuracy=by_class,
+        accuracy=judged.accuracy,
+        class_accuracy=judged.by_class,
+        class_labels=learned.tolist(),
+        temperature=judged.temperature,
+        calibration_error=judged.calibration_error,
         memory_bytes=following.learner.method.memory_bytes(),
-        report=report,
+        report={**told, **report},
     )
     lines = following.lines.append(np.frombuffer(entry.line(), dtype=np.uint8))
     finished = replace(following, history=(*state.history, entry), lines=lines)
     finished.adopt(following)
     return finished
+
+
+def refit(state: State, labels: Mapping[Id, Id], device: torch.device) -> State:
+    """Begins anew on the present graph, with the labels that are kept and those given."""
+    method = state.learner.method
+    number = {name: label for label, name in enumerate(state.classes)}
+    odd = [name for name in labels.values() if name not in number]
+    if odd:
+        raise InputError(f"Expected 'labels' of known classes (got {odd[0]!r}); learn it first.")
+    rows = state.graph.find(list(labels), "labels")
+    given = LabelledNodes(rows, torch.tensor([number[name] for name in labels.values()]).long())
+    known = [given, LabelledNodes(state.granted.nodes, state.granted.labels)]
+    known += [method.buffer.labelled] if method.buffer is not None else []
+    nodes, target = (torch.cat([getattr(p, name) for p in known]) for name in ("nodes", "labels"))
+    # The first of several labels counts: those given.
+    first = torch.from_numpy(np.unique(nodes.numpy(), return_index=True)[1])
+    at = first[~torch.isin(nodes[first], state.held_out.nodes)]
+    if not at.numel():
+        raise InputError(
+            f"Expected labels to learn anew from (got none: '{state.config.parameters.method}' "
+            "keeps none); give 'labels'."
+        )
+    trained = LabelledNodes(nodes[at], target[at])
+    fresh = State.initial(state.config).learner
+    new = trained.nodes[~torch.isin(trained.nodes, state.shown.tensor)]
+    following = replace(
+        state,
+        learner=fresh,
+        granted=GrownLabels(),
+        edits=Edits(),
+        shown=state.shown.append(new.numpy()),
+    )
+    return complete(state, Change("refit"), (following, trained, {}), device)
 
 
 def _check_nodes(graph: GrowingGraph, change: Change) -> None:
@@ -163,12 +211,12 @@ def _follow(state: State, new_rows: Tensor) -> State:
     )
 
 
-def _admit(state: State, change: Change, num_known: int) -> Prepared:
+def _admit(state: State, change: Change, num_known: int) -> tuple[State, LabelledNodes]:
     """Splits new labels into those that judge and those that are learned.
 
     Nodes that are held out already stay so, with their new label, unless its class is new: a class
-    must be learned before it is judged. Of the others a share of each class is held out, at least
-    one and never the last.
+    must be learned before it is judged. Of all labels that ever came a share of each class is held
+    out, at least one and never the last.
     """
     number = {name: label for label, name in enumerate(state.classes)}
     nodes, order = torch.sort(state.graph.find(list(change.labels), "labels"))
@@ -187,8 +235,14 @@ def _admit(state: State, change: Change, num_known: int) -> Prepared:
     parameters = state.config.parameters
     if parameters.validation_fraction:
         generator = make_generator(parameters.seed, "held out", len(state.history))
-        fraction = parameters.validation_fraction
-        chosen = draw_share(trained.take(~shown), trained.labels, fraction, generator)
+        chosen = draw_share(
+            trained.take(~shown),
+            trained.labels,
+            parameters.validation_fraction,
+            generator,
+            held=torch.bincount(held_out.labels).tolist(),
+            learned=state.class_labels,
+        )
         held_out = held_out.append(chosen)
         stay = ~torch.isin(trained.nodes, chosen.nodes)
         trained, shown = trained.take(stay), shown[stay]
@@ -251,6 +305,7 @@ def _learn(
     plan = plan_for(learner, sizes, features, model, config.training, device=device)
     seed = config.parameters.seed
     ctx = make_context(learner, view, config.model, config.training, plan, seed=seed)
+    ctx.class_names = [str(name) for name in state.classes]
     if on_event is not None:
         on_event(started(view, view.task + 1, plan))
     for event in learn_task(learner, ctx):

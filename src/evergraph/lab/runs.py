@@ -188,6 +188,7 @@ def summarise(
         "current": by_task.current,
         "task_incremental": {"accuracy_matrix": task_aware, **scores(task_aware).__dict__},
         "by_class": {"accuracy_matrix": classes, **scores(classes, learned_at).__dict__},
+        "probability": done[-1].get("probability", {}),
         "seconds": {**seconds, "total": sum(seconds.values())},
         "memory_bytes": max(record["memory_bytes"] for record in done),
         "memory_bytes_without_graph": max(alone) if len(alone) == len(done) else None,

@@ -40,6 +40,8 @@ NEAR = 2
 SAMPLED = 512
 #: Most columns that rows are compared in where there are more nodes and features than twice that.
 COMPARED_COLUMNS = 512
+#: The size of a buffer that keeps everything.
+EVERYTHING = 1 << 62
 
 
 class Analytic(Method[AnalyticConfig]):
@@ -52,8 +54,14 @@ class Analytic(Method[AnalyticConfig]):
 
     def __init__(self, config: AnalyticConfig) -> None:
         super().__init__(config)
-        if config.statistics == "refresh":
-            self.buffer = ReplayBuffer(config.buffer_size)
+        self.takes_back = config.statistics == "exact"
+        if self.takes_back or config.statistics == "refresh":
+            self.buffer = ReplayBuffer(EVERYTHING if self.takes_back else config.buffer_size)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forgets everything but what is in the buffer."""
+        config = self.config
         self.moments = Moments(config.rank, PRECISIONS[config.precision])
         self.mean_row: Tensor | None = None  # [d], of all nodes seen by the last task, or a sample
         self.mean_of = 0  # so many
@@ -78,6 +86,11 @@ class Analytic(Method[AnalyticConfig]):
         if ctx.optimizer is not None:  # there is a network that is not trained yet
             yield Descent()
         trained = LabelledNodes(ctx.view.train_nodes, ctx.view.train_labels)
+        if self.takes_back:
+            self._begin()
+            trained = self._keep(trained)
+            if not trained.nodes.numel():
+                return
         with ctx.stage("features"):
             self._select_rows(ctx, trained)
             rows = self.rows(ctx)
@@ -95,7 +108,8 @@ class Analytic(Method[AnalyticConfig]):
             self._weights = ridge.weights(strength)
         with ctx.stage("inference"):
             some = evenly_spaced(judged.nodes.numel(), GROUPED_NODES, ctx.device)
-            num_seen, train = ctx.view.num_old, judged.take(some)
+            num_seen = 0 if self.takes_back else ctx.view.num_old
+            train = judged.take(some)
             groups = LeftOut(
                 ridge, x[some], train, strength, num_seen=num_seen, old_classes=old_classes
             )
@@ -103,6 +117,18 @@ class Analytic(Method[AnalyticConfig]):
         ctx.report |= self.selection.report()
         errors = ctx.report["strength_losses"]
         yield Epoch(ctx.view.task, "classify", 0, 1, torch.tensor(min(errors.values())))
+
+    def _keep(self, trained: LabelledNodes) -> LabelledNodes:
+        """Adds training nodes to those kept and returns all, in the order of their ids."""
+        assert self.buffer is not None
+        kept = self.buffer.labelled
+        kept = kept.take(~torch.isin(kept.nodes, trained.nodes.to(kept.nodes.device)))
+        device = trained.nodes.device
+        nodes, order = torch.sort(torch.cat([kept.nodes.to(device), trained.nodes]))
+        labels = torch.cat([kept.labels.to(device), trained.labels])[order]
+        classes = torch.unique(labels).tolist()
+        self.buffer.picks = {label: nodes[labels == label] for label in classes}
+        return LabelledNodes(nodes, labels)
 
     def _select_rows(self, ctx: TaskContext, trained: LabelledNodes) -> None:
         """Chooses the kind of rows and what features are projected on, on the first task."""
@@ -180,7 +206,7 @@ class Analytic(Method[AnalyticConfig]):
 
     def end_task(self, ctx: TaskContext) -> None:
         """Chooses the nodes whose rows will be compared, unless nothing is refreshed."""
-        if self.buffer is None or ctx.final:
+        if self.buffer is None or self.takes_back or ctx.final:
             return
         with ctx.stage("selection"):
             rows = self.rows(ctx)
@@ -214,6 +240,8 @@ class Analytic(Method[AnalyticConfig]):
 
     def predict_logits(self, ctx: TaskContext) -> Tensor:
         """Infers every node's class in the graph; classes without a row are never chosen."""
+        if not self.moments.labels:  # all that was taught is taken back
+            return torch.zeros(ctx.view.num_nodes, ctx.view.num_classes, device=ctx.device)
         scores = self.rows(ctx).times(self._solved())
         found = self.selection.infer(scores, self._features(ctx), ctx.adjacency)
         return self._logits(found, ctx.view.num_classes)
@@ -221,7 +249,7 @@ class Analytic(Method[AnalyticConfig]):
     def predict_field(self, field: ReceptiveField, num_classes: int, *, seed: int) -> Tensor:
         """Infers the class of some nodes where scores are not propagated."""
         kind, basis = self.selection.kind, self.selection.basis
-        assert kind is not None
+        assert kind is not None  # else all that was taught is taken back, and nothing is near
         rows = PropagatedFeatures(field.features, field.graphs, kind, seed, basis)
         found = rows.times(self._solved())
         return self._logits(found if field.rows is None else found[field.rows], num_classes)
@@ -236,6 +264,11 @@ class Analytic(Method[AnalyticConfig]):
         logits = scores.new_full((scores.shape[0], num_classes), -1e9)
         logits[:, self.moments.labels] = scores
         return logits
+
+    @property
+    def temperature(self) -> float:
+        """The temperature that suits scores of left-out training nodes."""
+        return self.selection.temperature
 
     def _solved(self) -> Tensor:
         """Returns the weights, ``[d, k]``; what was restored solves for them again."""

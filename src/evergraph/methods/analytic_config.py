@@ -49,8 +49,9 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
             task by gradient descent and then frozen.
         statistics: ``follow`` moves all classes as the nodes seen before moved on average while
             the graph grew; ``arrival`` keeps every row as it was when it arrived; ``refresh`` moves
-            each class as a buffer of its nodes moved. Only then are ``buffer_size``, ``selector``
-            and ``r`` used.
+            each class as a buffer of its nodes moved; only then are ``buffer_size``, ``selector``
+            and ``r`` used. ``exact`` keeps all training nodes with their labels, 16 bytes each, and
+            begins anew from them at every task: nothing is left of what is taken back.
         strength: Ridge strength λ; ``auto`` chooses by leave-one-out error.
         class_weight: Whether every row weighs the same (``natural``) or every class
             (``balanced``); ``auto`` chooses by what leave-one-out predictions are worth.
@@ -74,7 +75,7 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
     combine: Combine = "auto"
     normalisation: Normalisation = "auto"
     rows: Literal["smoothed", "encoder"] = "smoothed"
-    statistics: Literal["follow", "arrival", "refresh"] = "follow"
+    statistics: Literal["follow", "arrival", "refresh", "exact"] = "follow"
     strength: Annotated[float, Field(gt=0)] | Literal["auto"] = "auto"
     teleport: Annotated[float, Field(gt=0, le=1)] | Literal["auto"] = "auto"
     mean_field: Literal["auto", True, False] = "auto"
@@ -114,6 +115,15 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
             found[new] = _translated(found.pop(old))
         return found
 
+    @model_validator(mode="after")
+    def _exact_needs_features(self) -> AnalyticConfig:
+        if self.statistics == "exact" and self.rows == "encoder":
+            raise InputError(
+                "Expected 'rows' smoothed beside 'statistics' exact (got encoder, which does not "
+                "forget what it was trained on); change one of them."
+            )
+        return self
+
     @property
     def kinds(self) -> list[FeatureConfig]:
         """The rows to choose from, as far as they are not given; the usual ones first."""
@@ -139,7 +149,7 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
 
     def unused(self) -> frozenset[str]:
         """Names the network's settings where there is none, and the buffer's likewise."""
-        network = {*TrainConfig.model_fields, *ModelConfig.model_fields}
+        network = {*TrainConfig.model_fields, *ModelConfig.model_fields} - {"class_weight"}
         buffer = super().unused() if self.statistics == "refresh" else BufferConfig.model_fields
         return frozenset((network if self.rows == "smoothed" else set()) | set(buffer))
 

@@ -80,6 +80,8 @@ class Method(Generic[ConfigT]):
         buffer: What it keeps of earlier tasks, or None.
         local: Whether learning a task reads no more of the graph than what is within
             :meth:`reach` of training and kept nodes, so that a part of a large graph is enough.
+        takes_back: Whether its buffer holds all that it was taught and it begins anew from that at
+            every task, so that nothing is left of what leaves the buffer.
     """
 
     Config: ClassVar[type[MethodConfig]]
@@ -90,6 +92,12 @@ class Method(Generic[ConfigT]):
     search: ClassVar[SearchSpace] = {}
     buffer: ReplayBuffer | None = None
     local: ClassVar[bool] = False
+    takes_back: bool = False
+
+    @property
+    def temperature(self) -> float:
+        """What logits are best divided by for probabilities, if no held-out node can tell."""
+        return 1.0
 
     def __init__(self, config: ConfigT) -> None:
         self.config: ConfigT = config

@@ -75,6 +75,10 @@ class Frozen(Method[MethodConfig]):
         self.num_known = int(state["num_known"])
 
 
+#: Settings of propagated logits alone.
+OF_APPNP = frozenset({"teleport", "propagation_steps"})
+
+
 class JointConfig(MethodConfig):
     """Settings of joint training.
 
@@ -94,17 +98,16 @@ class JointConfig(MethodConfig):
 
     def unused(self) -> frozenset[str]:
         """Names what other learners take: those of a network, and of propagated logits."""
-        of_appnp = {"teleport", "propagation_steps"}
         if self.learner == "analytic":
             network = {*TrainConfig.model_fields, *ModelConfig.model_fields}
-            return frozenset(of_appnp | {"warm_start"} | network)
-        return frozenset(of_appnp if self.learner == "network" else ())
+            return frozenset(OF_APPNP | {"warm_start"} | network)
+        return frozenset(OF_APPNP if self.learner == "network" else ())
 
     @classmethod
     def hashed_as(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Leaves out what changes nothing, so that runs of 0.1.0 are known by their hash."""
         learner = settings.get("learner", "network")
-        unused = set() if learner == "appnp" else set(PROPAGATION)
+        unused = set() if learner == "appnp" else set(OF_APPNP)
         unused |= {"learner"} if learner == "network" else set()
         return {key: value for key, value in settings.items() if key not in unused}
 

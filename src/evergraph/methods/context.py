@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Any, Literal, overload
@@ -23,6 +23,7 @@ from evergraph.stream.tasks import GraphView, LabelledNodes
 from evergraph.validation import Config
 
 BatchSize = Annotated[int, Field(ge=1)]
+ClassWeight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class TrainConfig(Config):
@@ -36,6 +37,8 @@ class TrainConfig(Config):
         batch_size: Nodes per step: ``full`` trains on whole graphs, a number on neighbourhoods
             sampled around that many nodes, ``auto`` on whole graphs wherever they fit.
         fanout: Neighbours drawn per node and layer when sampling.
+        class_weight: ``natural`` lets every node weigh the same in the cross-entropy, ``balanced``
+            every class among the nodes of a term; or weights by the names of classes, 1 for others.
     """
 
     epochs: int = Field(default=500, ge=1)
@@ -44,6 +47,12 @@ class TrainConfig(Config):
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     batch_size: BatchSize | Literal["auto", "full"] = "auto"
     fanout: int = Field(default=10, ge=1)
+    class_weight: Literal["natural", "balanced"] | dict[str, ClassWeight] = "natural"
+
+    @property
+    def unhashed(self) -> set[str]:
+        """Fields that 0.1.0 had not, where they do what it did: its runs keep their hashes."""
+        return {"class_weight"} if self.class_weight == "natural" else set()
 
 
 @dataclass(eq=False, repr=False)
@@ -63,6 +72,7 @@ class TaskContext:
         seconds: Time spent by stage.
         report: What the method has to tell of this task; goes into the results as it is.
         prepared: What a method has computed from the graph, by name; empty when the graph changes.
+        class_names: Names of the classes seen, as far as weights need them.
     """
 
     view: GraphView
@@ -77,6 +87,7 @@ class TaskContext:
     optimizer: torch.optim.Optimizer | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     report: dict[str, Any] = field(default_factory=dict)
+    class_names: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self.batch = LabelledNodes(self.view.train_nodes, self.view.train_labels)
@@ -305,9 +316,24 @@ class TaskContext:
         losses = functional.cross_entropy(
             logits, labels, reduction="none", label_smoothing=self.training.label_smoothing
         )
+        if self.training.class_weight != "natural":
+            by_class = self._weights_of_classes(logits.shape[1], labels)[labels]
+            weight = by_class if weight is None else weight * by_class
         if weight is None:
             return losses.mean()
         return (losses * weight).sum() / weight.sum()
+
+    def _weights_of_classes(self, count: int, labels: Tensor) -> Tensor:
+        """Returns what nodes of each class weigh, ``[count]``."""
+        given = self.training.class_weight
+        if isinstance(given, str):
+            ones = torch.ones(labels.numel(), device=labels.device)
+            return ones.new_zeros(count).index_add_(0, labels, ones).clamp_(min=1).reciprocal()
+        if "class weights" not in self.prepared:
+            weights = [given.get(str(name), 1.0) for name in self.class_names]
+            self.prepared["class weights"] = torch.tensor(weights, device=labels.device)
+        found: Tensor = self.prepared["class weights"]
+        return found if count == found.numel() else found[self.task_classes]
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

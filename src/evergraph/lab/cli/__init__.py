@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
@@ -55,6 +56,7 @@ LOADING = "loading"
 
 def main() -> None:
     """Runs the command: exit code 2 and one sentence for bad input, 130 and 143 for signals."""
+    warnings.formatwarning = lambda message, *_: f"warning: {message}\n"
     try:
         with signals_raised():
             code = app()

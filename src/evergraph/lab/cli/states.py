@@ -15,7 +15,7 @@ from evergraph.errors import InputError, one_line
 from evergraph.estimator.convert import convert_state
 from evergraph.estimator.diagnosis import diagnose
 from evergraph.estimator.graph import Id
-from evergraph.estimator.inputs import INT64, Change, check_columns, make_change
+from evergraph.estimator.inputs import INT64, Change, check_columns, make_change, read_labels
 from evergraph.estimator.state import State
 from evergraph.estimator.tables import Table, read_table
 from evergraph.estimator.transaction import learn_into, load_state, resume
@@ -102,7 +102,7 @@ def computed(state: Path, ids: Path | None, version: int | None, device: str) ->
     else:
         names = like(known.kind, read_table(ids).ids(unique=False))
         rows = present.graph.find(names, "ids")
-    best = present.logits(pick_device(device), rows).double().softmax(dim=1).max(dim=1)
+    best = present.probabilities(present.logits(pick_device(device), rows)).max(dim=1)
     return {
         "id": [str(name) for name in names],
         "label": [str(present.classes[label]) for label in best.indices.tolist()],
@@ -125,6 +125,8 @@ def inspect(
         f"{about['method']} · version {number} · {about['nodes']:,} nodes, {about['edges']:,} "
         f"edges · buffer {buffer['nodes']}/{buffer['size']}, {about['memory_bytes']:,} bytes"
     )
+    if about["calibration_error"] is not None:
+        line += f" · calibration error {about['calibration_error']:.3f}"
     warnings = [f"warning: {warning}" for warning in about["warnings"]]
     keys = ("buffer", "held_out", "accuracy", "best_accuracy")
     rows = [
@@ -197,9 +199,10 @@ def read_change(tables: dict[str, Table], state: State) -> Change:
             parts[field] = list(zip(*(like(kind, end) for end in ends), strict=True))
     if "remove_nodes" in tables:
         parts["removed"] = like(kind, tables["remove_nodes"].ids())
+    labels = read_labels(labels, [], state.classes)
     names = like(type(state.classes[0]) if state.classes else None, list(labels.values()))
     labels = dict(zip(labels, names, strict=True))
-    return make_change("learn", columns=columns, labels=labels, **parts)
+    return make_change("learn", columns=columns, classes=names, labels=labels, **parts)
 
 
 def like(kind: type[Id] | None, names: Sequence[Any]) -> list[Id]:

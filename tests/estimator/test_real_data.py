@@ -1,0 +1,393 @@
+"""Data as they really come: odd labels, shares over time, columns of any scale, wrong labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+
+from batches import batches, quick
+from evergraph.errors import InputError
+from evergraph.estimator import ContinualNodeClassifier
+from evergraph.metrics import calibration_error
+from evergraph.stream import Protocol, TaskStream
+from evergraph.stream.datasets import load_graph
+from support import Command
+
+
+def cloud(
+    count: int, classes: int = 2, start: int = 0, seed: int = 0, spread: float = 0.5
+) -> dict[str, Any]:
+    """Nodes on a ring in the order of their classes, which their features tell apart."""
+    rng = np.random.default_rng([seed, start])
+    label = np.sort(np.arange(count) % classes)
+    x = np.eye(classes)[label] + spread * rng.normal(size=(count, classes))
+    names = [f"n{at}" for at in range(start, start + count)]
+    return {
+        "ids": names,
+        "x": x,
+        "edges": [(names[at], names[(at + 1) % count]) for at in range(count)],
+        "labels": [f"c{one}" for one in label],
+    }
+
+
+# --- labels ---------------------------------------------------------------------------------
+
+
+def labels_learned(*batches: list[Any]) -> ContinualNodeClassifier:
+    clf = ContinualNodeClassifier("analytic", validation_fraction=0, device="cpu")
+    for at, labels in enumerate(batches):
+        part = cloud(len(labels), start=100 * at)
+        clf.learn(part["ids"], part["x"], part["edges"], labels)
+    return clf
+
+
+def test_blanks_and_whole_floats_make_no_class_of_their_own():
+    clf = labels_learned(["0", "1", " 0", "1.0"], ["0.0", "1 ", "0", "\t1"], ["1.5", "0."] * 2)
+    assert clf.classes_.tolist() == ["0", "1", "1.5"]
+    assert labels_learned([0, 1.0, 0.0, None], [1, 0, float("nan"), 0]).classes_.tolist() == [0, 1]
+
+
+def test_words_for_missing_values_are_no_class_and_said():
+    with pytest.warns(UserWarning, match="'NA', 'None', 'nan' count as unlabelled"):
+        clf = labels_learned(["a", "nan", "b", "NA", "None", ""])
+    assert clf.classes_.tolist() == ["a", "b"]
+    assert clf.history_[0]["trained_on"] == 2
+
+
+def test_a_class_known_by_an_odd_name_keeps_it_and_is_scored_by_any():
+    clf = labels_learned(["1.5", "2", "1.5", "2"])
+    names = clf.ids_
+    assert clf.score(names, [f" {name} " for name in clf.predict()]) == 1.0
+    clf.partial_fit(["z"], [[1.0, 0.0]], None, ["2.0"], classes=["1.5", "2"])
+    assert clf.classes_.tolist() == ["1.5", "2"]
+
+
+def test_labels_in_files_are_read_as_people_mean_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
+):
+    pytest.importorskip("pyarrow")
+    monkeypatch.chdir(tmp_path)
+    odd = ["0", "1", "0.0", " 1", "NA", ""]
+    lines = [f"n{at},{at % 2},1,{label}" for at, label in enumerate(odd)]
+    (tmp_path / "nodes.csv").write_text("\n".join(["id,f,g,label", *lines]))
+    with pytest.warns(UserWarning, match="Nodes labelled 'NA' count as unlabelled"):
+        answer = command("learn", "state", "--nodes", "nodes.csv", "--method", "analytic")
+    assert answer.code == 0
+    (tmp_path / "more.csv").write_text("id,label\nn4,1.0\nn5, 0\n")
+    assert command("learn", "state", "--labels", "more.csv").code == 0
+    clf = ContinualNodeClassifier.load("state")
+    assert clf.classes_.tolist() == ["0", "1"]
+    clf = labels_learned([0, 1, 0, 1])
+    clf.save("numbers")
+    (tmp_path / "more.csv").write_text("id,label\nn0,1.0\nn1, 0\nn2,nan\n")
+    with pytest.warns(UserWarning, match="'nan'"):
+        assert command("learn", "numbers", "--labels", "more.csv").code == 0
+    assert ContinualNodeClassifier.load("numbers").classes_.tolist() == [0, 1]
+
+
+# --- held-out nodes -------------------------------------------------------------------------
+
+
+def test_the_held_out_share_is_kept_over_many_small_batches(tmp_path: Path):
+    clf = quick("finetune", validation_fraction=0.1, settings={"epochs": 1})
+    for at in range(100):
+        clf.learn(**cloud(4, start=4 * at))
+        if at == 50:
+            clf = ContinualNodeClassifier.load(clf.save(tmp_path / "state") and tmp_path / "state")
+    held, learned = clf.history_[-1]["held_out"], clf.history_[-1]["class_labels"]
+    assert held + sum(learned) == 400
+    assert 36 <= held <= 44
+    assert all(abs(count - 180) <= 2 for count in learned)
+    assert clf.history_[0]["held_out"] == 2  # a class is judged from the beginning
+
+
+# --- scale ----------------------------------------------------------------------------------
+
+
+def spoilt(batch: dict[str, Any], how: str) -> dict[str, Any]:
+    x = np.array(batch["x"], dtype=np.float64)
+    if how == "year":
+        x = np.hstack([x, np.arange(len(x))[:, None] % 30 + 1995.0])
+    elif how == "times ten":
+        x = 10 * x
+    elif how == "outlier":
+        x[3] = 1e10
+    return {**batch, "x": x}
+
+
+@pytest.mark.parametrize("how", ["clean", "year", "times ten", "outlier"])
+@pytest.mark.parametrize("method", ["analytic", "finetune", "replay"])
+def test_units_and_outliers_do_not_matter(method: str, how: str):
+    settings = {"epochs": 40, "lr": 0.05, "dropout": 0.0}
+    clf = quick(method, settings=settings if method != "analytic" else {})
+    clf.learn(**spoilt(cloud(200, spread=0.2), how))
+    assert clf.history_[0]["report"]["scaling"] == "robust"
+    truth = cloud(200)["labels"]
+    assert np.isfinite(clf.predict_proba()).all()
+    assert clf.score(clf.ids_, truth) > 0.95
+    late = {**cloud(4, start=500, spread=0.2), "labels": None}
+    late["x"] = np.hstack([late["x"], np.full((4, 1), 2000.0)]) if how == "year" else late["x"]
+    late["x"][1] *= 1e10
+    clf.learn(**late)
+    assert np.isfinite(clf.predict_proba()).all()
+    assert clf.history_[-1]["report"]["rows_beyond_scale"] == 1
+
+
+def test_binary_and_normalised_features_stay_as_they_are():
+    rng = np.random.default_rng(0)
+    words = (rng.random((50, 30)) < 0.2).astype(np.float32)
+    lengths = np.maximum(words.sum(axis=1, keepdims=True), 1)
+    labels = ["a", "b"] * 25
+    for x, kind in ((words, "binary"), (words / lengths, "normalised")):
+        for form in (np.array, sparse.csr_matrix):
+            clf = quick("finetune", settings={"epochs": 1})
+            clf.learn([*range(50)], form(x), None, labels)
+            features = clf._now().graph.features
+            kept = features if form is np.array else features.dense()
+            assert np.array_equal(kept.numpy(), x.astype(np.float32))
+            assert clf.history_[0]["report"]["scaling"] == kind
+
+
+def test_scale_is_fixed_by_the_first_labels_and_kept_with_the_state(tmp_path: Path):
+    part, more = cloud(40), cloud(40, start=40)
+    one = quick("finetune").learn(part["ids"], part["x"], part["edges"])  # no label yet
+    one.update(part["ids"], labels=part["labels"])
+    other = quick("finetune").learn(**part)
+    one.save(tmp_path / "state")
+    one = ContinualNodeClassifier.load(tmp_path / "state", device="cpu")
+    for clf in (one, other):
+        clf.learn(more["ids"], 100 * more["x"], more["edges"])
+    assert np.array_equal(one._now().graph.features, other._now().graph.features)
+    plain = quick("finetune", feature_scaling="none").learn(**part)
+    assert np.allclose(plain._now().graph.features, part["x"])
+    assert "scaling" not in plain.history_[0]["report"]
+
+
+def test_later_features_of_another_unit_are_noticed():
+    clf = quick("finetune").learn(**cloud(40))
+    clf.learn(**cloud(10, start=40))
+    assert not any("beyond" in warning for warning in clf.diagnose()["warnings"])
+    later = cloud(10, start=50)
+    clf.learn(**{**later, "x": 1000 * later["x"]})
+    assert any("10 rows that came later lie far beyond" in w for w in clf.diagnose()["warnings"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["analytic", "replay", "dslr"])
+def test_cora_survives_a_year_a_factor_and_an_outlier(method: str):
+    protocol = Protocol(order="alphabetical", min_class_size=200, pooled=True)
+    stream = TaskStream(load_graph("cora"), protocol, seed=0)
+    judged = [stream.evaluation(task) for task in range(stream.num_tasks)]
+    nodes = torch.cat([part.nodes for part in judged]).tolist()
+    truth = torch.cat([part.labels for part in judged]).tolist()
+
+    def accuracy(how: str) -> float:
+        epochs = {"epochs": 60} if method != "analytic" else {}
+        clf = ContinualNodeClassifier(method, preset="cora", settings=epochs, device="cpu")
+        rng = np.random.default_rng(0)
+        for at, batch in enumerate(batches(stream)):
+            x = batch["x"].dense() if hasattr(batch["x"], "dense") else batch["x"]
+            x = x.numpy() * (10.0 if how == "times ten" else 1.0)
+            if how == "year":
+                x = np.hstack([x, rng.integers(1990, 2024, (len(x), 1))])
+            if how == "outlier" and at == 1:
+                x[next(iter(batch["labels"])) - batch["ids"][0]] = 1e10
+            clf.learn(**{**batch, "x": x})
+        return 100 * clf.score(nodes, truth)
+
+    clean = accuracy("clean")
+    for how in ("year", "times ten", "outlier"):
+        assert abs(accuracy(how) - clean) < 2
+
+
+@pytest.mark.parametrize("method", ["finetune", "replay"])
+def test_a_step_that_would_leave_nothing_finite_is_refused(method: str):
+    clf = quick(method, feature_scaling="none").learn(**cloud(20))
+    before = clf.predict_proba()
+    part = cloud(8, start=20)
+    part["x"][5, 1] = 3e38
+    with pytest.raises(InputError, match=r"3e\+38 in column 2 of node 'n25'"):
+        clf.learn(**part)
+    with pytest.raises(InputError, match=r"finite \(got 3e\+38 in column 2 of node 'n25'"):
+        clf.learn(part["ids"], part["x"])  # nothing is learned: what is predicted would be wrong
+    assert np.array_equal(clf.predict_proba(), before)
+    assert len(clf.history_) == 1
+
+
+# --- probabilities --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["analytic", "replay", "joint"])
+def test_probabilities_mean_what_they_say(method: str, tmp_path: Path):
+    settings = {"epochs": 60, "lr": 0.05, "dropout": 0.0} if method != "analytic" else {}
+    clf = quick(method, validation_fraction=0.3, settings=settings)
+    for start in (0, 1000):
+        part = cloud(900, 3, start, spread=0.6)
+        known = [name if at % 3 else None for at, name in enumerate(part["labels"])]
+        clf.learn(part["ids"], part["x"], None, known)
+    judged = [f"n{at}" for at in range(0, 900, 3)] + [f"n{at}" for at in range(1000, 1900, 3)]
+    truth = np.array(cloud(900, 3)["labels"])[::3]
+    truth = np.concatenate([truth, truth])
+    proba = clf.predict_proba(judged)
+    labels = np.searchsorted(clf.classes_, truth)
+    assert 60 < 100 * clf.score(judged, truth) < 95
+    assert calibration_error(proba, labels) < 0.08
+    assert clf.history_[-1]["calibration_error"] < 0.1
+    assert clf.diagnose()["calibration_error"] == clf.history_[-1]["calibration_error"]
+    assert np.array_equal(clf.classes_[proba.argmax(axis=1)], clf.predict(judged))
+    clf.save(tmp_path / "state")
+    loaded = ContinualNodeClassifier.load(tmp_path / "state", device="cpu")
+    assert np.array_equal(loaded.predict_proba(judged), proba)
+
+
+def test_analytic_is_calibrated_where_nothing_is_held_out():
+    clf = ContinualNodeClassifier("analytic", validation_fraction=0, device="cpu")
+    part = cloud(900, 3, spread=0.6)
+    known = [name if at % 3 else None for at, name in enumerate(part["labels"])]
+    clf.learn(part["ids"], part["x"], None, known)
+    labels = np.searchsorted(clf.classes_, np.array(part["labels"])[::3])
+    assert clf.history_[0]["calibration_error"] is None
+    assert calibration_error(clf.predict_proba()[::3], labels) < 0.1
+
+
+# --- taking back ----------------------------------------------------------------------------
+
+
+def exact(**settings: Any) -> ContinualNodeClassifier:
+    settings = {"statistics": "exact", **settings}
+    return ContinualNodeClassifier(
+        "analytic", validation_fraction=0, settings=settings, device="cpu"
+    )
+
+
+def test_what_is_removed_was_never_seen(tmp_path: Path):
+    kept, gone, later = cloud(60, 3), cloud(30, 4, start=60, seed=1), cloud(30, 3, start=90)
+    for part in (kept, later):  # all nodes have the features of four classes
+        part["x"] = np.hstack([part["x"], np.zeros((len(part["x"]), 1))])
+    joined = [(a, b) for a, b in zip(gone["ids"], kept["ids"], strict=False)]
+    never, removed = exact(), exact()
+    removed.learn(**kept)
+    removed.learn(**{**gone, "edges": gone["edges"] + joined})
+    assert removed.classes_.tolist() == ["c0", "c1", "c2", "c3"]
+    removed.remove(gone["ids"])
+    never.learn(**kept)
+    weights = [clf._now().learner.method._solved() for clf in (never, removed)]
+    assert torch.allclose(*weights, atol=1e-9)
+    assert np.allclose(never.predict_proba(), removed.predict_proba()[:, :3], atol=1e-6)
+    assert removed.predict_proba()[:, 3].max() == 0  # a class without nodes is never predicted
+    assert any("'c3' has no node" in warning for warning in removed.diagnose()["warnings"])
+    removed = ContinualNodeClassifier.load(
+        removed.save(tmp_path / "state") and tmp_path / "state", device="cpu"
+    )
+    for clf in (never, removed):
+        clf.learn(later["ids"], later["x"], later["edges"])  # the graph alone
+        clf.learn([], labels=dict(zip(later["ids"], later["labels"], strict=True)))
+    assert np.allclose(never.predict_proba(), removed.predict_proba()[:, :3], atol=1e-6)
+    method = never._now().learner.method
+    assert method.memory_bytes() >= 16 * 90
+
+
+def test_random_sequences_with_what_is_taken_back_end_where_others_do():
+    rng = np.random.default_rng(0)
+    for seed in range(6):
+        base, extra = cloud(40, 3, seed=seed), cloud(20, 3, start=40, seed=seed)
+        wrong = [base["labels"][at] for at in rng.permutation(40)]
+        clf, plain = exact(), exact().learn(**base)
+        clf.learn(**{**base, "labels": wrong})
+        clf.learn(**extra)
+        order = rng.permutation(20)
+        for part in np.array_split(order, 3):
+            clf.remove([extra["ids"][at] for at in part])
+        clf.update(base["ids"], labels=base["labels"])  # all labels corrected, once
+        assert np.allclose(clf.predict_proba(), plain.predict_proba(), atol=1e-6)
+
+
+def test_removing_everything_that_was_taught_leaves_nothing():
+    clf = exact().learn(**cloud(10))
+    clf.learn(["x", "y"], np.eye(2))
+    clf.remove(cloud(10)["ids"])
+    assert np.allclose(clf.predict_proba(), 0.5)
+    clf.learn(**cloud(10))
+    assert clf.score(cloud(10)["ids"], cloud(10)["labels"]) > 0.9
+
+
+def test_an_encoder_cannot_take_back():
+    with pytest.raises(InputError, match="does not forget"):
+        exact(rows="encoder").learn(**cloud(10))
+
+
+def test_where_nothing_is_taken_back_it_is_said():
+    part = cloud(20)
+    clf = labels_learned(part["labels"])
+    with pytest.warns(UserWarning, match="labels of 2 nodes .* in its statistics; .*exact"):
+        clf.remove(part["ids"][:2])
+    assert clf.history_[-1]["report"]["labels_that_stay"] == 2
+    clf = quick("replay", validation_fraction=0).learn(**part)
+    with pytest.warns(UserWarning, match=r"labels of 1 nodes .* in the network; refit\(\)"):
+        clf.update(["n0"], labels=["c1"])
+    assert clf.history_[-1]["report"]["labels_that_stay"] == 1
+
+
+@pytest.mark.parametrize("method", ["joint", "replay", "dslr"])
+def test_refit_begins_anew_from_what_is_kept(method: str):
+    part, more = cloud(20), cloud(20, start=20)
+    clf = quick(method, validation_fraction=0).learn(**part).learn(**more)
+    with pytest.warns(UserWarning, match="stay in the network"):
+        clf.remove(more["ids"])
+    held = clf.refit()
+    assert clf.history_[-1]["kind"] == "refit"
+    if method == "joint":  # which keeps all labels
+        never = quick(method, validation_fraction=0).learn(**part)
+        assert np.array_equal(held.predict_proba(), never.predict_proba())
+    labels = dict(zip(part["ids"], part["labels"], strict=True))
+    clf.refit(labels)
+    assert clf.history_[-1]["trained_on"] == 20
+    clf.learn(**more)
+    assert len(clf.ids_) == 40
+
+
+def test_refit_without_labels_says_what_it_needs():
+    clf = labels_learned(cloud(10)["labels"])
+    with pytest.raises(InputError, match="'analytic' keeps none"):
+        clf.refit()
+    with pytest.raises(InputError, match="of known classes"):
+        clf.refit({"n0": "new"})
+    before = clf.predict_proba()
+    clf.refit(dict(zip(cloud(10)["ids"], cloud(10)["labels"], strict=True)))
+    assert np.allclose(clf.predict_proba(), before)
+
+
+# --- class weights --------------------------------------------------------------------------
+
+
+def test_balanced_weights_find_a_class_that_is_rare():
+    rng = np.random.default_rng(0)
+    label = (np.arange(420) % 21 == 0).astype(int)  # one in twenty-one
+    x = rng.normal(size=(420, 2)) + 1.2 * label[:, None]
+    found = {}
+    for weight in ("natural", "balanced", {"1": 20.0}):
+        settings = {"epochs": 60, "lr": 0.05, "dropout": 0.0, "class_weight": weight}
+        clf = quick("finetune", validation_fraction=0, settings=settings)
+        clf.learn([*range(420)], x, None, label.tolist())
+        found[str(weight)] = float((clf.predict()[label == 1] == 1).mean())
+    assert found["natural"] < 0.5
+    assert found["balanced"] > 0.7
+    assert found["{'1': 20.0}"] > 0.7
+
+
+def test_class_weights_of_analytic_are_its_own():
+    for weight in ("auto", "balanced"):
+        clf = ContinualNodeClassifier("analytic", settings={"class_weight": weight}, device="cpu")
+        clf.learn(**cloud(20))
+        config = clf._now().config
+        assert (config.settings["class_weight"], config.training.class_weight) == (
+            weight,
+            "natural",
+        )
+    with pytest.raises(InputError, match="class_weight"):
+        quick("finetune", settings={"class_weight": "auto"}).learn(**cloud(20))
