@@ -43,7 +43,7 @@ def compare(
         configs = grid_configs(*wanted, "printed" if as_printed else "tuned")
     jobs = make_jobs(configs, output)
     for label, config in {config.label: config for config in configs}.items():
-        warn_unused(label, config.unused(), shared)
+        warn_unused(label, config.unused(), config.overrides)
     merge_runs(output, merge or [])
     failed = run_jobs(jobs, resources) if jobs else {}
     summary, sheets = summarise(output, configs[0].label if configs else None)
