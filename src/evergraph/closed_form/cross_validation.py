@@ -172,8 +172,8 @@ class LeftOut:
         """Returns the loss of every teleport probability, given :meth:`scores`."""
         mean = propagation_matrix(graph, "mean", self_loops=True)
         own, earlier = [], []
-        for step in powers(torch.cat(list(scores), dim=1), mean):  # side by side: one product
-            picked = self.pick(torch.split(step, scores[0].shape[1], dim=1))
+        for steps in zip(*(powers(one, mean) for one in scores), strict=True):
+            picked = self.pick(steps)
             own.append(picked[0])
             earlier.append(picked[1])
         return {value: self.loss(mix(own, value), mix(earlier, value)) for value in teleports}

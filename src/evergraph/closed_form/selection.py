@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
 
 from evergraph.closed_form.cross_validation import (
@@ -218,9 +217,8 @@ class Selection:
             losses = judged.teleport_losses(scores, graph, TELEPORTS)
             self.losses["teleport"].add(losses, judged.count)
         if self.given_mean_field is not False:
-            plain = propagate(torch.cat(list(scores), dim=1), graph, self.teleport)
-            parts = torch.split(plain, scores[0].shape[1], dim=1)
-            self._select_mean_field(parts, judged, features, graph)
+            plain = [propagate(one, graph, self.teleport) for one in scores]
+            self._select_mean_field(plain, judged, features, graph)
 
     def _select_mean_field(
         self, plain: Sequence[Tensor], judged: LeftOut, features: Rows, graph: Adjacency

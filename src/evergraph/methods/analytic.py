@@ -19,7 +19,7 @@ from evergraph.closed_form.cross_validation import LeftOut
 from evergraph.closed_form.features import EmbeddingRows, FeatureConfig, PropagatedFeatures, Rows
 from evergraph.closed_form.moments import Moments
 from evergraph.closed_form.projection import principal_directions
-from evergraph.closed_form.propagation import evenly_spaced
+from evergraph.closed_form.propagation import evenly_spaced, nested_sample
 from evergraph.closed_form.ridge import Ridge
 from evergraph.closed_form.selection import GROUPED_NODES, JUDGED_NODES, Selection
 from evergraph.errors import InputError
@@ -235,7 +235,7 @@ class Analytic(Method[AnalyticConfig]):
             return None
         nodes = [] if self.buffer is None else [self.buffer.nodes.cpu()]
         if self.config.statistics == "follow":
-            nodes += [_sample(num_old), _sample(num_nodes)]
+            nodes += [nested_sample(count, SAMPLED) for count in (num_old, num_nodes)]
         return torch.cat(nodes) if nodes else torch.empty(0, dtype=torch.int64), depth
 
     def predict_logits(self, ctx: TaskContext) -> Tensor:
@@ -324,21 +324,10 @@ class Analytic(Method[AnalyticConfig]):
             raise ValueError("a negative number of nodes")
 
 
-def _sample(count: int) -> Tensor:
-    """Returns at most :data:`SAMPLED` of the first ``count`` nodes, ascending.
-
-    They are evenly spaced, and mostly the same ones however many nodes follow.
-    """
-    step = 1
-    while count > SAMPLED * step:
-        step *= 2
-    return torch.arange(0, count, step)
-
-
 def _mean(rows: Rows, view: GraphView, count: int, sampled: bool) -> Tensor:
     """Averages the rows of the first ``count`` nodes of the whole graph, or of a sample of them."""
     if not sampled or view.part is None:
         return rows.mean(count)
     seen = view.part.nodes
-    nodes = torch.searchsorted(seen, _sample(count).to(seen.device))
+    nodes = torch.searchsorted(seen, nested_sample(count, SAMPLED).to(seen.device))
     return rows.rows(nodes).mean(dim=0, dtype=torch.float64)
