@@ -149,10 +149,12 @@ def fit_temperature(logits: Array, labels: Array, weights: Array) -> float:
     possible = logits[:, (logits > IMPOSSIBLE).all(axis=0)]
     spread = 1 / (given.size + 2)
     target = (1 - spread) * given + spread * possible.mean(axis=1)
+    highest = possible.max(axis=1)
+    below, missing = possible - highest[:, None], highest - target
 
     def loss(log_temperature: float) -> float:
         inverse = math.exp(-log_temperature)
-        return float(weights @ (np.logaddexp.reduce(possible * inverse, axis=1) - target * inverse))
+        return float(weights @ (np.log(np.exp(below * inverse).sum(axis=1)) + missing * inverse))
 
     found = minimize_scalar(loss, bounds=LOG_TEMPERATURES, method="bounded")
     return math.exp(found.x)

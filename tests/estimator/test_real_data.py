@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,15 @@ def test_scale_is_fixed_by_the_first_labels_and_kept_with_the_state(tmp_path: Pa
     plain = quick("finetune", feature_scaling="none").learn(**part)
     assert np.allclose(plain._now().graph.features, part["x"])
     assert "scaling" not in plain.history_[0]["report"]
+
+
+def test_features_that_tell_nothing_are_no_fault(tmp_path: Path):
+    for x in (np.zeros((6, 2)), np.full((6, 2), 2001.0), np.full((6, 2), 1e-30)):
+        clf = quick("finetune").learn([*range(6)], x, None, ["a", "b"] * 3)
+        assert np.isfinite(clf.predict_proba()).all()
+        assert clf._now().graph.features.abs().max() < 100
+        folder = tmp_path / str(x.max())
+        assert ContinualNodeClassifier.load(clf.save(folder) and folder)._now().scale is not None
 
 
 def test_later_features_of_another_unit_are_noticed():
@@ -391,3 +401,73 @@ def test_class_weights_of_analytic_are_its_own():
         )
     with pytest.raises(InputError, match="class_weight"):
         quick("finetune", settings={"class_weight": "auto"}).learn(**cloud(20))
+
+
+# --- noticing -------------------------------------------------------------------------------
+
+
+def test_a_constant_prediction_and_uneven_classes_are_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
+):
+    rng = np.random.default_rng(0)
+    labels = ["rare" if at % 25 == 0 else "usual" for at in range(500)]
+    x = rng.normal(size=(500, 2))  # tells nothing
+    clf = quick("finetune", validation_fraction=0.3, settings={"epochs": 5})
+    clf.learn([f"n{at}" for at in range(500)], x, None, labels).save(tmp_path / "state")
+    found = clf.diagnose()["warnings"]
+    assert any("Every held-out node is given to class 'usual'" in text for text in found)
+    assert any("336 labels of 'usual', 14 of 'rare'" in text for text in found)
+    assert all("class_weight='balanced'" in text for text in found)
+    pytest.importorskip("pyarrow")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "more.csv").write_text("id,f,g\nm,1,1\n")
+    (tmp_path / "labels.csv").write_text("id,label\n")
+    clf = quick("finetune", validation_fraction=0.3, settings={"epochs": 5})
+    frame = pytest.importorskip("pandas").DataFrame(x, columns=["f", "g"])
+    clf.learn([f"n{at}" for at in range(500)], frame, None, labels).save(tmp_path / "other")
+    answer = command("learn", "other", "--nodes", "more.csv")
+    assert "warning: Every held-out node is given to class 'usual'" in answer.out
+    assert "Classes are uneven" in command("inspect", "other").out
+
+
+def test_a_class_that_is_missed_is_noticed():
+    rng = np.random.default_rng(0)
+    label = np.arange(300) % 3
+    x = np.eye(3)[np.minimum(label, 1)] + 0.1 * rng.normal(size=(300, 3))
+    names = np.array(["a", "b", "c"])[label]
+    names[label == 2] = np.where(rng.random(100) < 0.2, "c", "b")  # c looks like b, and is rarer
+    settings = {"class_weight": "natural", "mean_field": False, "teleport": 1}
+    clf = ContinualNodeClassifier(
+        "analytic", validation_fraction=0.3, settings=settings, device="cpu"
+    )
+    clf.learn([*range(300)], x, None, names.tolist())
+    found = clf.diagnose()["warnings"]
+    assert any("of class 'c' is given to it" in w and "balanced_accuracy" in w for w in found)
+
+
+def test_what_a_graph_object_brings_in_vain_is_said():
+    networkx, pyg = pytest.importorskip("networkx"), pytest.importorskip("torch_geometric.data")
+    graph = networkx.DiGraph([("a", "b", {"weight": 2.0}), ("b", "c")])
+    for name, x in zip("abc", np.eye(3), strict=True):
+        graph.nodes[name].update(x=x, label=name)
+    with pytest.warns(UserWarning, match="The weights and directions of edges are not used"):
+        quick().learn(graph)
+    index = torch.tensor([[0, 1], [1, 2]])
+    y = torch.tensor([0, 1, 0])
+    with pytest.warns(UserWarning, match="The directions of edges"):
+        quick().learn(pyg.Data(x=torch.eye(3), edge_index=index, y=y))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        both = torch.cat([index, index.flip(0)], dim=1)
+        quick().learn(pyg.Data(x=torch.eye(3), edge_index=both, y=y))
+        quick().learn(networkx.Graph(graph.subgraph("c")))
+    mixed = pyg.HeteroData()
+    mixed["paper"].x = torch.eye(3)
+    with pytest.raises(InputError, match=r"one kind \(got HeteroData\)"):
+        quick().learn(mixed)
+
+
+def test_settings_without_effect_are_said():
+    clf = ContinualNodeClassifier("analytic", settings={"epochs": 3, "hops": "0+1"}, device="cpu")
+    with pytest.warns(UserWarning, match="Setting 'epochs' has no effect on analytic"):
+        clf.learn(**cloud(10))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any, Self
 
@@ -240,6 +241,10 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             del given["device"]
             config = make_config({**given, "settings": given["settings"] or {}})
             self._state = State.initial(config)
+            unused = self._state.learner.method.config.unused() & (self.settings or {}).keys()
+            if unused:
+                words = " and ".join(f"'{key}'" for key in sorted(unused))
+                warnings.warn(f"Setting {words} has no effect on {self.method}.", stacklevel=3)
         return self._state
 
     def _learned(self) -> State:

@@ -15,6 +15,10 @@ from evergraph.methods import Method
 
 #: Points that a class may lose on held-out nodes before a warning.
 ALARM = 10.0
+#: Held-out nodes of a class from which on it counts as missed if all of them are.
+FEW = 3
+#: How many times the labels of the smallest class the largest has before a warning.
+UNEVEN = 20
 #: Share of later rows beyond the scale of the features before a warning.
 MOST_BEYOND = 0.05
 
@@ -62,6 +66,44 @@ def diagnose(state: State, device: torch.device) -> dict[str, Any]:
         "memory_bytes": state.learner.method.memory_bytes(),
         "warnings": _warnings(state, classes, isolated),
     }
+
+
+def noticed(state: State) -> list[str]:
+    """Says what the last change shows of classes that are missed, with the remedy."""
+    if not state.history:
+        return []
+    last, names = state.history[-1], state.classes
+    held = torch.bincount(state.held_out.labels, minlength=len(names)).tolist()
+    known = [(label, value) for label, value in enumerate(last.class_accuracy) if value is not None]
+    missed = [label for label, value in known if value == 0 and held[label] >= FEW]
+    found, remedy = [], _remedy(state)
+    if len(known) > 1 and sorted(value for _, value in known)[-2:] == [0, 100]:
+        (one,) = (names[label] for label, value in known if value)
+        found.append(
+            f"Every held-out node is given to class {one!r}: nothing else is learned; {remedy}, or "
+            "more epochs may help."
+        )
+    elif missed:
+        words = ", ".join(repr(names[label]) for label in missed[:5])
+        found.append(
+            f"No held-out node of class {words} is given to it: it is not learned; more labels of "
+            f"it or {remedy} may help."
+        )
+    counts = [(count, label) for label, count in enumerate(last.class_labels) if count]
+    if counts and max(counts)[0] >= UNEVEN * min(counts)[0]:
+        (most, large), (few, small) = max(counts), min(counts)
+        found.append(
+            f"Classes are uneven: {most} labels of {names[large]!r}, {few} of {names[small]!r}. "
+            f"Where small classes matter, look at the accuracy by class; {remedy} may help."
+        )
+    return found
+
+
+def _remedy(state: State) -> str:
+    """Names the setting by which small classes weigh more."""
+    if "metric" in type(state.learner.method.config).model_fields:
+        return "metric='balanced_accuracy'"
+    return "class_weight='balanced'"
 
 
 def what_stays(state: State, change: Change) -> dict[str, int]:
@@ -119,6 +161,7 @@ def _warnings(state: State, classes: list[dict[str, Any]], isolated: int) -> lis
             f"{beyond} rows that came later lie far beyond the features that the scale was "
             "measured on: check their units, or begin a state with them."
         )
+    found += noticed(state)
     if isolated:
         found.append(f"{isolated} nodes of the buffer have no neighbour.")
     if state.graph.num_nodes and not state.classes:

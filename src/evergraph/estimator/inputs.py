@@ -97,6 +97,11 @@ def from_object(ids: Any, x: Any, edges: Any, labels: Any, *, known: Names) -> d
 
     Of a graph object the nodes that are known already bring their edges alone.
     """
+    if hasattr(type(ids), "node_types") and hasattr(type(ids), "edge_types"):
+        raise InputError(
+            f"Expected a graph with nodes of one kind (got {type(ids).__name__}); convert it, for "
+            "example by to_homogeneous(), with features of one width."
+        )
     pyg = hasattr(ids, "edge_index") and hasattr(ids, "num_nodes")
     networkx = hasattr(ids, "nodes") and hasattr(ids, "edges") and hasattr(ids, "adj")
     if not pyg and not networkx:
@@ -107,7 +112,22 @@ def from_object(ids: Any, x: Any, edges: Any, labels: Any, *, known: Names) -> d
                 f"Expected no '{name}' beside a graph object, which brings its own (got one); "
                 "leave it out."
             )
+    if pyg:
+        index, weighed = ids.edge_index, getattr(ids, "edge_weight", None) is not None
+        unused = ["weights"] * weighed + ["directions"] * _is_directed(index)
+    else:
+        weighed = any("weight" in about for _, _, about in ids.edges(data=True))
+        unused = ["weights"] * weighed + ["directions"] * ids.is_directed()
+    if unused:
+        warnings.warn(f"The {' and '.join(unused)} of edges are not used.", stacklevel=3)
     return _from_pyg(ids, known) if pyg else _from_networkx(ids, known)
+
+
+def _is_directed(index: Tensor) -> bool:
+    """Tells whether pairs ``[2, m]`` are there in one direction alone."""
+    count = int(index.max()) + 1 if index.numel() else 0
+    there, back = (torch.unique(pair[0] * count + pair[1]) for pair in (index, index.flip(0)))
+    return bool((~torch.isin(there, back)).any())
 
 
 def read_ids(values: Any, field: str = "ids") -> list[Id]:

@@ -58,9 +58,10 @@ def check_finite(state: State, change: Change, learned: bool, device: torch.devi
         names = [*change.ids, *change.updated]
         rows = torch.from_numpy(state.graph.names.where(names))
         huge = row_lengths(state.graph.features[rows]) > HUGE
-        known = state.known_logits
-        found = state.logits(device, rows[huge]) if known is None and bool(huge.any()) else known
-        wrong = None if found is None or bool(found.isfinite().all()) else "predictions"
+        if bool(huge.any()):
+            found = state.logits(device, rows[huge])
+            found = found if state.known_logits is None else state.known_logits
+            wrong = None if bool(found.isfinite().all()) else "predictions"
     if wrong is not None:
         raise InputError(
             f"Expected features that leave the {wrong} finite (got {_largest(state, change)}); "

@@ -70,8 +70,8 @@ def complete(
         if trained.nodes.numel() or anew:
             known = len(state.classes) if following.learner.next_task else 0
             following, report = _learn(following, trained, known, device, on_event)
-        judged = following.judge(device)
         check_finite(following, change, trained.nodes.numel() > 0 or anew, device)
+        judged = following.judge(device)
         following.learner.context = None
     fresh = trained.labels[: 0 if change.kind == "refit" else None]  # seen before, for the most
     learned = torch.bincount(fresh, minlength=len(classes))

@@ -22,8 +22,12 @@ MOST = 0.99
 ABSENT = 0.25
 #: An interquartile range in standard deviations of a normal distribution.
 NORMAL = 1.349
-#: Widths from the centre up to which values stay; beyond, they count by their logarithm.
+#: Widths that the median is away from zero before a column is centred.
+AWAY = 3.0
+#: Widths up to which values stay; beyond, they count by their logarithm.
 FAR = 10.0
+#: More than the length of any row.
+LIMITLESS = 3e38
 #: The longest row, in lengths that all but 1 % of the rows stay below.
 LONGEST = 3.0
 
@@ -34,8 +38,8 @@ class Scale:
 
     Attributes:
         kind: ``binary`` and ``normalised`` features stay as they are, ``robust`` ones are centred
-            on the median and divided by the interquartile range. Columns with many zeros, and all
-            of sparse features, are divided by the median of what is not zero.
+            where they are far from zero, and divided by the interquartile range. Columns with many
+            zeros, and all of sparse features, are divided by the median of what is not zero.
         center: ``[d]``.
         width: ``[d]``.
         limit: Longer rows are shortened to this length.
@@ -52,7 +56,7 @@ class Scale:
         n, d = features.shape
         some = features[torch.arange(0, n, max(1, -(-n // SAMPLE)))]
         kind = _in_order(some) if scaling == "auto" else None
-        scale = cls(kind or "robust", torch.zeros(d), torch.ones(d), float("inf"))
+        scale = cls(kind or "robust", torch.zeros(d), torch.ones(d), LIMITLESS)
         if kind is None:
             blocks = (take_columns(some, at, min(at + COLUMNS, d)) for at in range(0, d, COLUMNS))
             measured = [_measure(block, isinstance(some, SparseRows)) for block in blocks]
@@ -60,11 +64,10 @@ class Scale:
             # A column that nothing was seen of is taken for one like the others.
             usual = width[(width > 0) & (center == 0)]
             width[width == 0] = usual.median() if usual.numel() else 1.0
-            floor = torch.where(center == 0, 0, 1e-4 * center.abs())  # below it is rounding
-            scale = cls("robust", center, torch.maximum(width, floor), float("inf"))
+            scale = cls("robust", center, width, LIMITLESS)
         lengths = row_lengths(scale.apply(some)[0]).sort().values
         longest = LONGEST * float(lengths[int(0.99 * (lengths.numel() - 1))])
-        return cls(scale.kind, scale.center, scale.width, longest or float("inf"))
+        return cls(scale.kind, scale.center, scale.width, longest or LIMITLESS)
 
     def apply(self, features: Features) -> tuple[Features, int]:
         """Returns the features on this scale, and how many rows are beyond its range."""
@@ -113,17 +116,23 @@ def _in_order(features: Features) -> str | None:
 
 
 def _measure(x: Tensor, sparse: bool) -> tuple[Tensor, Tensor]:
-    """Finds centre and width of columns, both ``[c]``; width 0 where all values are the same."""
+    """Finds centre and width of columns, both ``[c]``; width 0 where all values are the same.
+
+    Zero stays where it is unless the values are far from it. Then the median becomes one and not
+    zero, for a row of zeros has no direction.
+    """
     n = x.shape[0]
     ordered = x.sort(dim=0).values
+    median, spread = ordered[n // 2], (ordered[3 * n // 4] - ordered[n // 4]) / NORMAL
     absent = ((x == 0).float().mean(dim=0) >= ABSENT) | sparse
-    center = torch.where(absent, 0, ordered[n // 2])
-    spread = (ordered[3 * n // 4] - ordered[n // 4]) / NORMAL
-    apart = (x - center).abs().sort(dim=0).values
+    apart = (x - torch.where(absent, 0, median)).abs().sort(dim=0).values
     same = (apart == 0).sum(dim=0)
     middle = (same + (n - same - 1) // 2).clamp(min=0)  # of what is not at the centre
-    others = apart.gather(0, middle[None])[0]
-    return center, torch.where(absent | (spread == 0), others, spread)
+    width = torch.where(absent | (spread == 0), apart.gather(0, middle[None])[0], spread)
+    away = (median.abs() > AWAY * width) & ~absent
+    # Below this it is rounding.
+    width = torch.where(away, torch.maximum(width, 1e-4 * median.abs()), width)
+    return torch.where(away, median - width, 0), width
 
 
 def _holding(features: Features, values: Tensor) -> Features:

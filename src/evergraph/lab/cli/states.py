@@ -13,7 +13,7 @@ import typer
 from evergraph.config import parse_settings
 from evergraph.errors import InputError, one_line
 from evergraph.estimator.convert import convert_state
-from evergraph.estimator.diagnosis import diagnose
+from evergraph.estimator.diagnosis import diagnose, noticed
 from evergraph.estimator.graph import Id
 from evergraph.estimator.inputs import INT64, Change, check_columns, make_change, read_labels
 from evergraph.estimator.state import State
@@ -171,7 +171,7 @@ def show_change(state: State, path: Path, as_json: bool) -> None:
         f"{len(state.classes)} classes{f' (new: {new})' if new else ''}; learned "
         f"{entry['trained_on']:,} labels; {accuracy}"
     )
-    show(entry, [], as_json, line)
+    show(entry, [], as_json, line, *(f"warning: {text}" for text in noticed(state)))
 
 
 def read_change(tables: dict[str, Table], state: State) -> Change:
