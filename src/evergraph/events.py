@@ -33,6 +33,16 @@ class Epoch:
 
 
 @dataclass(frozen=True)
+class Stage:
+    """A stage without epochs begins; ``done`` of ``total`` are over."""
+
+    task: int
+    stage: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
 class TaskDone:
     """A task is learned and every task seen so far has been evaluated.
 
@@ -52,4 +62,4 @@ class TaskDone:
     probability: dict[str, float] = field(default_factory=dict)  # its scores, after the last task
 
 
-Event = TaskStarted | Epoch | TaskDone
+Event = TaskStarted | Stage | Epoch | TaskDone

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from evergraph.errors import InputError
-from evergraph.events import Epoch, Event, TaskDone, TaskStarted
+from evergraph.events import Epoch, Event, Stage, TaskDone, TaskStarted
 from evergraph.methods import NEEDS, Descent, Method, TaskContext, TrainConfig
 from evergraph.metrics import probability_scores
 from evergraph.nn import ENCODERS, ModelConfig, NodeClassifier
@@ -77,7 +77,7 @@ def train(
             yield TaskDone(task, *told, probability)
 
 
-def learn_task(learner: Learner, ctx: TaskContext) -> Iterator[Epoch]:
+def learn_task(learner: Learner, ctx: TaskContext) -> Iterator[Epoch | Stage]:
     """Lets a method learn what a context shows; afterwards the learner is complete."""
     method = learner.method
     method.begin_task(ctx)

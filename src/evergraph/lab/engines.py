@@ -25,7 +25,7 @@ from typing import Annotated, Any
 import torch
 
 from evergraph.errors import InputError, unknown_name
-from evergraph.events import Epoch, Event, TaskDone
+from evergraph.events import Epoch, Event, Stage, TaskDone
 from evergraph.lab import import_extra
 from evergraph.lab.folder import Job
 from evergraph.lab.runs import Place, run_job
@@ -264,8 +264,11 @@ class ProgressText:
         if isinstance(event, TaskDone):
             self.accuracy = f" · accuracy {sum(event.row) / len(event.row):.1f} %"
             return (event.task + 1) / self.num_tasks, f"task {event.task + 1} done{self.accuracy}"
-        if isinstance(event, Epoch):
-            done = event.epoch / event.num_epochs if event.stage == "classify" else 0.0
+        if isinstance(event, Epoch | Stage):
+            if isinstance(event, Stage):
+                done = event.done / event.total
+            else:
+                done = event.epoch / event.num_epochs if event.stage == "classify" else 0.0
             text = f"task {event.task + 1}/{self.num_tasks} {event.stage}"
             return (event.task + done) / self.num_tasks, text + self.accuracy
         self.num_tasks = event.num_tasks

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evergraph.config import RunConfig
-from evergraph.events import Epoch, Event, TaskStarted
+from evergraph.events import Epoch, Event, TaskDone, TaskStarted
 from evergraph.lab import import_extra
 
 #: Epochs between two losses that are told: reading one may wait for the device.
@@ -61,7 +61,7 @@ class Tracker:
             self.steps[event.stage] = step + 1
             if event.epoch % EVERY == 0 or event.epoch == event.num_epochs - 1:
                 log(f"loss/{event.stage}", float(event.loss), step)
-        else:
+        elif isinstance(event, TaskDone):
             log("accuracy/mean", sum(event.row) / len(event.row), event.task)
             for task, value in enumerate(event.row):
                 log(f"accuracy/task {task + 1}", value, event.task)

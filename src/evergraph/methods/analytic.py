@@ -23,7 +23,7 @@ from evergraph.closed_form.propagation import evenly_spaced, nested_sample
 from evergraph.closed_form.ridge import Ridge
 from evergraph.closed_form.selection import GROUPED_NODES, JUDGED_NODES, Selection
 from evergraph.errors import InputError
-from evergraph.events import Epoch
+from evergraph.events import Epoch, Stage
 from evergraph.memory import SELECTORS, ReplayBuffer
 from evergraph.methods.analytic_config import PRECISIONS, AnalyticConfig
 from evergraph.methods.base import Descent, Method
@@ -38,6 +38,8 @@ WHOLE = 200_000
 NEAR = 2
 #: Most nodes of the sample.
 SAMPLED = 512
+#: Stages of a task.
+STAGES = 4
 #: Most columns that rows are compared in where there are more nodes and features than twice that.
 COMPARED_COLUMNS = 512
 #: The size of a buffer that keeps everything.
@@ -80,7 +82,7 @@ class Analytic(Method[AnalyticConfig]):
         if self.config.rows == "encoder" and ctx.model is None:
             ctx.prepare_model()
 
-    def fit_task(self, ctx: TaskContext) -> Iterator[Epoch | Descent]:
+    def fit_task(self, ctx: TaskContext) -> Iterator[Epoch | Stage | Descent]:
         """Adds the moments of the training nodes' rows, solves, and chooses how to infer."""
         self.config.check_memory(ctx.view.num_features, ctx.view.train_nodes.numel())
         if ctx.optimizer is not None:  # there is a network that is not trained yet
@@ -91,21 +93,25 @@ class Analytic(Method[AnalyticConfig]):
             trained = self._keep(trained)
             if not trained.nodes.numel():
                 return
+        yield Stage(ctx.view.task, "features", 0, STAGES)
         with ctx.stage("features"):
             self._select_rows(ctx, trained)
             rows = self.rows(ctx)
             x = rows.rows(trained.nodes)
             self._follow(rows, ctx.view)
             self._refresh(rows)
+        yield Stage(ctx.view.task, "statistics", 1, STAGES)
         with ctx.stage("statistics"):
             old_classes = set(self.moments.labels)
             self.moments.update(x, trained.labels)
+        yield Stage(ctx.view.task, "solve", 2, STAGES)
         with ctx.stage("solve"):
             some = evenly_spaced(trained.nodes.numel(), JUDGED_NODES, ctx.device)
             judged, x = trained.take(some), x[some].double()
             ridge = self.selection.solve(self.moments, x, judged.labels)
             strength = self.selection.strength
             self._weights = ridge.weights(strength)
+        yield Stage(ctx.view.task, "inference", 3, STAGES)
         with ctx.stage("inference"):
             some = evenly_spaced(judged.nodes.numel(), GROUPED_NODES, ctx.device)
             num_seen = 0 if self.takes_back else ctx.view.num_old

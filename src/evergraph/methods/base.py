@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from evergraph.events import Epoch
+from evergraph.events import Epoch, Stage
 from evergraph.memory.buffer import ReplayBuffer, neighbourhood_bytes
 from evergraph.methods.context import TaskContext
 from evergraph.nn.receptive_field import ReceptiveField
@@ -106,7 +106,7 @@ class Method(Generic[ConfigT]):
         """Prepares for a task: by default θ is warm-started and the head grows."""
         ctx.prepare_model()
 
-    def fit_task(self, ctx: TaskContext) -> Iterator[Epoch | Descent]:
+    def fit_task(self, ctx: TaskContext) -> Iterator[Epoch | Stage | Descent]:
         """Learns the task: yields epochs of its own, and asks for descent where it wants some."""
         yield Descent()
 

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from evergraph.events import Epoch
+from evergraph.events import Epoch, Stage
 from evergraph.memory.buffer import neighbourhood_bytes
 from evergraph.methods.analytic import Analytic
 from evergraph.methods.analytic_config import AnalyticConfig
@@ -144,7 +144,7 @@ class Joint(Method[JointConfig]):
         if self.config.learner != "analytic":
             ctx.prepare_model(fresh=not self.config.warm_start)
 
-    def fit_task(self, ctx: TaskContext) -> Iterator[Epoch | Descent]:
+    def fit_task(self, ctx: TaskContext) -> Iterator[Epoch | Stage | Descent]:
         """Descends on all labels, or gives them to a new closed form as if they were one task."""
         if self.config.learner != "analytic":
             yield Descent()

@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+import evergraph
 from evergraph.config import Variant, resolve
+from evergraph.events import Event, Stage
 from evergraph.lab.cli.grids import GridProgress
+from evergraph.lab.cli.runs import RunProgress
+from evergraph.lab.engines import ProgressText
 from evergraph.lab.folder import Job, make_jobs
 
 RESULTS = {"pm": 81.234}
@@ -70,3 +74,27 @@ def test_pipe_gets_a_line_per_job(capsys: pytest.CaptureFixture[str]):
         "[2/3] cora · finetune · seed 1: PM 81.23",
         "[3/3] cora · finetune · seed 2: failed: ValueError: [red]",
     ]
+
+
+def test_closed_form_tells_its_stages(make_graph):
+    console = Console(file=io.StringIO(), force_terminal=True, width=200)
+    progress, text, shown = RunProgress(console), ProgressText(), []
+
+    def follow(event: Event) -> None:
+        progress(event)
+        part, line = text(event)
+        if isinstance(event, Stage):
+            task = progress.bar.tasks[-1]
+            assert (task.completed, task.total) == (event.done, event.total)
+            assert task.fields["note"] == event.stage
+            shown.append((event.stage, round(part, 3), line.partition(" · ")[0]))
+
+    graph = make_graph(num_nodes=40, num_classes=4)
+    evergraph.run(graph, "analytic", on_event=follow)
+    assert shown[:4] == [
+        ("features", 0.0, "task 1/2 features"),
+        ("statistics", 0.125, "task 1/2 statistics"),
+        ("solve", 0.25, "task 1/2 solve"),
+        ("inference", 0.375, "task 1/2 inference"),
+    ]
+    assert shown[4][1] == 0.5

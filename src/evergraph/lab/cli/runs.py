@@ -29,7 +29,7 @@ from evergraph.config import (
     resolve,
 )
 from evergraph.errors import InputError
-from evergraph.events import Epoch, Event, TaskDone, TaskStarted
+from evergraph.events import Epoch, Event, Stage, TaskDone, TaskStarted
 from evergraph.files import read_regular, write_atomic
 from evergraph.lab.folder import Job, dataset_slug, read_config, slug
 from evergraph.lab.runs import Place, SetOption, run_job
@@ -261,7 +261,10 @@ class RunProgress(Bars):
                 self.console.print(text)
             else:
                 self.bar.update(self.current, total=1, completed=1, note=f"accuracy {mean:.2f} %")
-        elif not self.plain:
+        elif not self.plain and isinstance(event, Stage):
+            total, done = event.total, event.done
+            self.bar.update(self.current, total=total, completed=done, note=event.stage)
+        elif not self.plain and isinstance(event, Epoch):
             self._epoch(event)
 
     def _epoch(self, event: Epoch) -> None:
