@@ -53,7 +53,7 @@ class Parameters:
     buffer_size: Annotated[int | None, "The most nodes kept."] = None
     seed: Annotated[int | None, "Source of all randomness."] = None
     validation_fraction: Annotated[float | None, "Share of new labels that only judges."] = None
-    feature_scaling: Annotated[str | None, "auto, none or robust; fixed by the first labels."] = None
+    feature_scaling: Annotated[str | None, "auto, none or robust."] = None
 
 
 def learn(
