@@ -7,7 +7,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from evergraph.errors import InputError, unknown_name
 
@@ -16,14 +16,6 @@ class Config(BaseModel):
     """Base of every configuration object: immutable, no unknown keys, no NaN."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fit_tensors(cls, values: Any) -> Any:
-        for key, value in values.items() if isinstance(values, Mapping) else ():
-            if isinstance(value, int) and abs(value) >= 2**63:
-                raise InputError(f"Expected '{key}' below 2^63 (got {_repr(value)}); lower it.")
-        return values
 
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
@@ -34,6 +26,9 @@ def parse(cls: type[ConfigT], values: Mapping[str, Any], prefix: str = "") -> Co
 
     ``prefix`` stands before the name of a field that is part of a larger document.
     """
+    for key, value in values.items():
+        if isinstance(value, int) and abs(value) >= 2**63:  # no tensor holds it
+            raise InputError(f"Expected '{key}' below 2^63 (got {_repr(value)}); lower it.")
     try:
         return cls.model_validate(dict(values))
     except ValidationError as error:
