@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
 from evergraph.errors import InputError, one_line
+from evergraph.stream import Protocol
 from evergraph.validation import Config, parse
 
 
@@ -136,3 +137,9 @@ def test_parse_accepts_exactly_the_interval(tau):
 def test_parse_refuses_every_unknown_key(key):
     assume(key not in Example.model_fields)
     assert sentence(Example, **{key: 1}).startswith(one_line(f"Unknown key '{key}': "))
+
+
+@pytest.mark.parametrize("value", [2**63, -(10**30)])
+def test_numbers_that_no_tensor_holds_are_refused(value: int):
+    with pytest.raises(InputError, match=r"Expected 'classes_per_task' below 2\^63 \(got"):
+        parse(Protocol, {"classes_per_task": value})

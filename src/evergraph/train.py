@@ -14,7 +14,14 @@ from evergraph.events import Epoch, Event, Stage, TaskDone, TaskStarted
 from evergraph.methods import NEEDS, Descent, Method, TaskContext, TrainConfig
 from evergraph.metrics import probability_scores
 from evergraph.nn import ENCODERS, ModelConfig, NodeClassifier
-from evergraph.nn.device import Plan, denormals_flushed, make_plan, total_memory, training_bytes
+from evergraph.nn.device import (
+    Plan,
+    check_network,
+    denormals_flushed,
+    make_plan,
+    total_memory,
+    training_bytes,
+)
 from evergraph.nn.model import restore_model
 from evergraph.stream import Features, GraphView, LabelledNodes, TaskStream
 
@@ -184,7 +191,10 @@ def plan_for(
     plain = takes_plain_path(learner.method) or model.attention == "plain"
     channels = max(learner.model.encoder.channels) if learner.model is not None else None
     needed = training_bytes(*sizes, stored, model, channels=channels, plain=plain)
-    return make_plan(training.batch_size, needed, total_memory(device))
+    memory = total_memory(device)
+    if "channels" not in learner.method.config.unused():
+        check_network(model, features.shape[1], memory)
+    return make_plan(training.batch_size, needed, memory)
 
 
 def evaluate(

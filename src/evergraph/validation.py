@@ -26,6 +26,9 @@ def parse(cls: type[ConfigT], values: Mapping[str, Any], prefix: str = "") -> Co
 
     ``prefix`` stands before the name of a field that is part of a larger document.
     """
+    for key, value in values.items():
+        if isinstance(value, int) and abs(value) >= 2**63:  # no tensor holds it
+            raise InputError(f"Expected '{key}' below 2^63 (got {_repr(value)}); lower it.")
     try:
         return cls.model_validate(dict(values))
     except ValidationError as error:

@@ -7,7 +7,7 @@ import torch
 
 from evergraph.errors import InputError
 from evergraph.nn import ModelConfig
-from evergraph.nn.device import make_plan, pick_device, total_memory, training_bytes
+from evergraph.nn.device import check_network, make_plan, pick_device, total_memory, training_bytes
 
 
 def test_plan_takes_the_whole_graph_where_it_fits():
@@ -63,3 +63,9 @@ def test_pick_device_refuses_a_number_that_is_not_there(monkeypatch):
         InputError, match=r"got 'cuda:2', but PyTorch finds 2\); use --device cpu or"
     ):
         pick_device("cuda:2")
+
+
+def test_check_network_refuses_what_cannot_be_allocated():
+    check_network(ModelConfig(), 1433, 10**9)
+    with pytest.raises(InputError, match=r"'channels', 'heads' and 'num_layers'.*fits in 1.00 GB"):
+        check_network(ModelConfig(channels=10**6), 10, 10**9)

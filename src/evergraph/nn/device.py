@@ -65,6 +65,17 @@ def training_bytes(
     )
 
 
+def check_network(config: ModelConfig, num_features: int, memory: int) -> None:
+    """Refuses a network whose weights, gradients and Adam's averages do not fit in the memory."""
+    width = config.channels * config.heads
+    weights = width * (num_features + width * (config.num_layers - 1))
+    if 16 * weights > memory:
+        raise InputError(
+            f"Expected 'channels', 'heads' and 'num_layers' of a network that fits in "
+            f"{_size(memory)} (got one of {_size(16 * weights)}); lower them."
+        )
+
+
 def total_memory(device: torch.device) -> int:
     """Returns the memory of a device in bytes, whoever uses it now."""
     if device.type == "cuda":
