@@ -71,7 +71,7 @@ def test_resolve_takes_defaults_without_preset():
     config = resolved()
     assert config.training == TrainConfig()
     assert config.model == ModelConfig()
-    assert config.protocol == Protocol()
+    assert config.protocol == Protocol(feature_scaling="auto")  # of a file that is a user's own
     assert config.settings == METHODS["dslr"].Config().model_dump(mode="json")
     assert config.overrides == {}
 

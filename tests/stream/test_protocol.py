@@ -187,6 +187,7 @@ CHANGES = {
     "test_share": 0.31,
     "pooled": True,
     "features": "row-sum",
+    "feature_scaling": "auto",
     "validation_fraction": 0.1,
     "evaluate": "validation",
     "split_seed": 0,

@@ -13,6 +13,7 @@ from torch import Tensor
 from evergraph.errors import InputError
 from evergraph.rng import make_generator
 from evergraph.stream.graph import Graph
+from evergraph.stream.scaling import Scaling
 from evergraph.validation import Config
 
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -32,6 +33,8 @@ class Protocol(Config):
         pooled: Draw the test nodes of all classes with the same share together, so that
             only the pool keeps the share exactly (the authors' Cora and Citeseer splits).
         features: ``row-sum`` divides each feature row by its sum; ``none`` leaves it.
+        feature_scaling: ``auto`` scales features robustly, as measured on the first task's nodes,
+            unless they are binary or normalised; ``robust`` always, ``none`` never.
         validation_fraction: Part of each class's training nodes held out, at least one.
         evaluate: Nodes that the accuracy matrix is measured on.
         split_seed: Fixes the split; None draws it from the run's seed.
@@ -48,6 +51,7 @@ class Protocol(Config):
     test_share: Share | tuple[Share, ...] = 0.3
     pooled: bool = False
     features: Literal["row-sum", "none"] = "none"
+    feature_scaling: Scaling = "none"
     validation_fraction: float = Field(default=0.0, ge=0, le=0.5)
     evaluate: Literal["test", "validation"] = "test"
     split_seed: int | None = Field(default=None, ge=0)
@@ -81,7 +85,8 @@ class Protocol(Config):
     @property
     def unhashed(self) -> set[str]:
         """Fields that 0.1.0 had not, where they do what it did: its runs keep their hashes."""
-        return {"stream"} if self.stream == "class" else set()
+        former = {"stream": "class", "feature_scaling": "none"}
+        return {name for name, value in former.items() if getattr(self, name) == value}
 
     @property
     def unused(self) -> frozenset[str]:
@@ -119,8 +124,13 @@ TIME_PROTOCOLS = {"ubuntu-packages": Protocol(stream="time")}
 
 
 def protocol_for(dataset: str) -> Protocol:
-    """Returns the paper's protocol for its datasets, the default for any other."""
-    return (DSLR_PROTOCOLS | TIME_PROTOCOLS).get(dataset, Protocol())
+    """Returns the paper's protocol for its datasets, the default for any other.
+
+    Features of a user's file are brought to one scale: nobody has done so yet.
+    """
+    scaling: Scaling = "auto" if dataset.endswith(".npz") else "none"
+    other = Protocol(feature_scaling=scaling)
+    return (DSLR_PROTOCOLS | TIME_PROTOCOLS).get(dataset, other)
 
 
 class Split(NamedTuple):

@@ -13,6 +13,7 @@ from evergraph.rng import make_generator
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.graph import Features, Graph, leanest, normalise_rows
 from evergraph.stream.protocol import Protocol, choose_classes, split_nodes
+from evergraph.stream.scaling import Scale
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,9 @@ class TaskStream:
         self.features = normalise_rows(features) if protocol.features == "row-sum" else features
         self.edges, edge_task = _order_edges(graph, order, task_of[order], in_time)
         self.tasks = self._make_tasks(kept, task_of[order], edge_task, num_tasks, seed)
+        if protocol.feature_scaling != "none":
+            seen = self.features[: self.tasks[0].num_nodes]
+            self.features = Scale.fit(seen, protocol.feature_scaling).apply(self.features)[0]
 
     @property
     def num_tasks(self) -> int:
