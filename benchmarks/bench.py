@@ -28,14 +28,15 @@ from helpers import THREADS, compare_steps, fit_exponent, make_stream
 
 from evergraph.config import Variant, resolve
 from evergraph.lab.runs import execute
-from evergraph.structure.link_predictor import (
+from evergraph.structure import (
     StructureConfig,
     link_loss,
     link_scores,
+    nearest_nodes,
     pair_pattern,
+    refine,
     sample_non_edges,
 )
-from evergraph.structure.refinement import nearest_nodes, refine
 
 HERE = Path(__file__).parent
 

@@ -35,8 +35,7 @@ from evergraph.nn import ModelConfig, NodeClassifier
 from evergraph.nn.cuda_graphs import RecordedStep
 from evergraph.nn.receptive_field import receptive_field
 from evergraph.stream import Adjacency, LabelledNodes
-from evergraph.structure.link_predictor import StructureConfig
-from evergraph.structure.refinement import nearest_nodes, refine
+from evergraph.structure import StructureConfig, nearest_nodes, refine
 
 DEVICE = torch.device("cuda")
 WARM_UP, TIMED = 10, 30

@@ -33,8 +33,7 @@ from evergraph.methods.dslr import DSLR, train_link_predictor
 from evergraph.metrics import scores
 from evergraph.stream import Graph, LabelledNodes, TaskStream, protocol_for
 from evergraph.stream.datasets import load_graph
-from evergraph.structure.link_predictor import StructureConfig
-from evergraph.structure.refinement import nearest_nodes, refine
+from evergraph.structure import StructureConfig, nearest_nodes, refine
 from evergraph.train import Learner, train
 
 

@@ -22,7 +22,8 @@ import torch
 from numpy._core.multiarray import _reconstruct
 
 from evergraph.stream.datasets.npz import write_plain
-from evergraph.stream.graph import Graph, from_scipy_parts
+from evergraph.stream.features import from_scipy_parts
+from evergraph.stream.graph import Graph
 
 DATA = Path(__file__).parents[1] / "src/evergraph/stream/datasets/data"
 CITESEER_SIZES = {"AI": 249, "Agents": 596, "DB": 701, "HCI": 508, "IR": 668, "ML": 590}

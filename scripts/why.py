@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, pdist
 
+from evergraph import structure as refinement
 from evergraph.config import Variant, resolve
 from evergraph.events import Epoch, TaskDone
 from evergraph.lab.summary import estimate, overlap
@@ -42,8 +43,7 @@ from evergraph.metrics import scores
 from evergraph.stream import Adjacency, Graph, TaskStream, protocol_for
 from evergraph.stream.datasets import load_graph
 from evergraph.stream.tasks import LabelledNodes
-from evergraph.structure import refinement
-from evergraph.structure.link_predictor import StructureConfig
+from evergraph.structure import StructureConfig
 from evergraph.train import Learner, train
 
 #: How far a neighbourhood reaches for ``local`` and ``far``.

@@ -6,7 +6,7 @@ import scipy.sparse
 import torch
 
 from evergraph.stream import SparseRows
-from evergraph.stream.graph import from_scipy_parts
+from evergraph.stream.features import from_scipy_parts
 from support import adjacency, seeded
 
 IN = 6

@@ -122,7 +122,7 @@ clf.learn(ids[:30], x[:30], [], ["ab"[i % 2] for i in range(30)])
 
 @pytest.mark.parametrize(
     ("prepare", "call", "most"),
-    [(RUN, "main()", 35), (LEARN, "clf.learn(ids[30:], x[30:], edges, labels[30:])", 29)],
+    [(RUN, "main()", 35), (LEARN, "clf.learn(ids[30:], x[30:], edges, labels[30:])", 25)],
     ids=["run", "learn"],
 )
 def test_way_of_a_command_is_short(prepare: str, call: str, most: int):

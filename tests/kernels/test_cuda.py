@@ -7,7 +7,7 @@ import torch
 
 from evergraph.kernels import cpu
 from evergraph.stream import adjacency as pattern
-from evergraph.structure.link_predictor import pair_pattern
+from evergraph.structure import pair_pattern
 from support import run_compiler, seeded
 
 pytest.importorskip("triton", reason="needs Triton")

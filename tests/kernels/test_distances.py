@@ -13,7 +13,7 @@ from evergraph.kernels import ops as distances
 from evergraph.kernels.ops import count_within, mean_pairwise_distance, neighbor_counts
 from evergraph.memory import coverage
 from evergraph.memory.coverage import coverage_diversity
-from evergraph.structure.refinement import nearest_nodes
+from evergraph.structure import nearest_nodes
 from support import seeded
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -18,7 +18,7 @@ from evergraph.kernels.ops import dense_dropout, dropout, project, relu_dropout
 from evergraph.nn.model import ModelConfig
 from evergraph.stream import Adjacency, SparseRows
 from evergraph.stream.adjacency import chunk_pointers
-from evergraph.stream.graph import from_scipy_parts
+from evergraph.stream.features import from_scipy_parts
 from support import adjacency, seeded
 
 

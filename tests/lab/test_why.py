@@ -13,8 +13,7 @@ import why
 from evergraph.memory.buffer import SelectionPool
 from evergraph.memory.coverage import CoverageDiversity
 from evergraph.stream import Adjacency, Graph
-from evergraph.structure.link_predictor import StructureConfig, link_scores
-from evergraph.structure.refinement import _additions
+from evergraph.structure import StructureConfig, _additions, link_scores
 
 SHORT = "epochs=10,link_epochs=3"
 

@@ -18,7 +18,7 @@ from evergraph.memory.selectors import (
     Random,
 )
 from evergraph.stream import Adjacency, LabelledNodes
-from evergraph.stream.graph import Features, from_scipy_parts
+from evergraph.stream.features import Features, from_scipy_parts
 
 
 def make_pool(nodes, labels, h, features: Features | None = None, seed: int = 0) -> SelectionPool:

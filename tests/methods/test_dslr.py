@@ -10,7 +10,7 @@ from evergraph.events import Epoch, TaskDone
 from evergraph.methods import TrainConfig, dslr, make_method
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol, TaskStream
-from evergraph.structure.refinement import nearest_nodes
+from evergraph.structure import nearest_nodes
 from evergraph.train import Learner, train
 
 MODEL = ModelConfig(channels=4, heads=2)

@@ -12,7 +12,7 @@ from evergraph.nn import ModelConfig, NodeClassifier
 from evergraph.nn.receptive_field import StepFields, receptive_field
 from evergraph.stream import Adjacency
 from evergraph.stream import adjacency as pattern
-from evergraph.stream.graph import SparseRows
+from evergraph.stream.features import SparseRows
 from support import adjacency, seeded
 
 PATH = adjacency(7, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)])  # node 6 hears nobody

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
-from evergraph.stream.graph import (
+from evergraph.stream.features import (
     SparseRows,
     from_scipy_parts,
     normalise_rows,

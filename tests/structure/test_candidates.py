@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from evergraph.nn import ModelConfig, NodeClassifier
 from evergraph.stream import Protocol, TaskStream
-from evergraph.structure.refinement import nearest_nodes
+from evergraph.structure import nearest_nodes
 
 LINE = torch.tensor([[0.0], [1.0], [3.0], [7.0], [15.0]])
 

@@ -17,7 +17,7 @@ from evergraph.methods import TaskContext, TrainConfig
 from evergraph.methods.dslr import train_link_predictor
 from evergraph.nn import ModelConfig, NodeClassifier
 from evergraph.stream import GraphView, LabelledNodes, Protocol, TaskStream
-from evergraph.structure.link_predictor import (
+from evergraph.structure import (
     StructureConfig,
     link_loss,
     link_scores,

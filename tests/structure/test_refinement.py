@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from evergraph.errors import InputError
 from evergraph.stream import Adjacency
-from evergraph.structure.link_predictor import StructureConfig
-from evergraph.structure.refinement import nearest_nodes, refine, unique_pairs
+from evergraph.structure import StructureConfig, nearest_nodes, refine, unique_pairs
 from evergraph.validation import parse
 from support import adjacency, seeded
 
@@ -314,7 +313,7 @@ def test_refine_does_not_depend_on_blocks(monkeypatch, entries, source, addition
     table = nearest_nodes(z, nodes, 9) if source == "nearest" else None
     fields = config(addition=addition, tau=0.7)
     expected, _ = refine(graph, nodes, table, z, fields)
-    monkeypatch.setattr("evergraph.structure.refinement.BLOCK_ENTRIES", entries)
+    monkeypatch.setattr("evergraph.structure.BLOCK_ENTRIES", entries)
     assert torch.equal(refine(graph, nodes, table, z, fields)[0].keys, expected.keys)
 
 

@@ -22,7 +22,7 @@ from evergraph.files import physical_memory
 from evergraph.kernels.ops import SparseMatrix, project
 from evergraph.rng import make_generator
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.graph import Features, row_lengths, take_columns
+from evergraph.stream.features import Features, row_lengths, take_columns
 from evergraph.validation import Config
 
 #: Most numbers of a block of columns, over all nodes.

@@ -15,7 +15,7 @@ from torch import Tensor
 from evergraph.errors import InputError
 from evergraph.kernels.ops import project, weight_gradient
 from evergraph.rng import make_generator
-from evergraph.stream.graph import Features, row_lengths
+from evergraph.stream.features import Features, row_lengths
 
 #: Rounds of subspace iteration.
 ROUNDS = 3

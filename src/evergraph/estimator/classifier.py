@@ -18,7 +18,7 @@ from evergraph.estimator.state import State
 from evergraph.estimator.step import OnEvent, advance, refit
 from evergraph.estimator.transaction import load_state, save_state
 from evergraph.nn.device import pick_device
-from evergraph.stream.scaling import Scaling
+from evergraph.stream.features import Scaling
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -12,7 +12,7 @@ from evergraph.errors import InputError, unknown_name
 from evergraph.methods import TrainConfig, method_class
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol
-from evergraph.stream.scaling import Scaling
+from evergraph.stream.features import Scaling
 from evergraph.validation import Config, parse
 
 SCHEMA_VERSION = 1

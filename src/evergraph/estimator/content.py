@@ -22,7 +22,7 @@ from evergraph.estimator.state import SMALL, Edits, Entry, GrownLabels, State
 from evergraph.files import physical_memory
 from evergraph.methods import make_method
 from evergraph.stream import Features, SparseRows
-from evergraph.stream.scaling import Scale
+from evergraph.stream.features import Scale
 from evergraph.train import Learner, learner_state, restore_learner
 from evergraph.validation import parse
 

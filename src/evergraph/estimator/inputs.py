@@ -20,7 +20,7 @@ from torch import Tensor
 from evergraph.errors import InputError
 from evergraph.estimator.graph import Id, Names, sparse
 from evergraph.stream import Features, SparseRows
-from evergraph.stream.graph import from_scipy_parts
+from evergraph.stream.features import from_scipy_parts
 
 #: Longer names are not names; each is kept as it is.
 MAX_ID_LENGTH = 4096

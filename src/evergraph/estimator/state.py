@@ -25,7 +25,7 @@ from evergraph.metrics import Array, calibration_error, fit_temperature
 from evergraph.nn.device import Plan, denormals_flushed
 from evergraph.nn.receptive_field import ReceptiveField, receptive_field
 from evergraph.stream import Adjacency, GraphView, LabelledNodes
-from evergraph.stream.scaling import Scale
+from evergraph.stream.features import Scale
 from evergraph.train import (
     Learner,
     learner_state,

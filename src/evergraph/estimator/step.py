@@ -1,4 +1,7 @@
-"""One step of an estimator: from a state and a change to the next state, or nothing at all."""
+"""One step of an estimator: from a state and a change to the next state, or nothing at all.
+
+All that a change goes through is here, in order: checks, scale, graph, labels, learning, judging.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,27 @@ from evergraph.errors import InputError
 from evergraph.estimator.diagnosis import what_stays
 from evergraph.estimator.graph import GrowingGraph, Grown, Id, Neighbourhood
 from evergraph.estimator.inputs import Change
-from evergraph.estimator.scaled import bring_to_scale, check_finite
 from evergraph.estimator.state import Edits, Entry, GrownLabels, State, draw_share, move
 from evergraph.events import Event
 from evergraph.nn.device import denormals_flushed
 from evergraph.rng import make_generator
-from evergraph.stream import GraphView, LabelledNodes, Part
-from evergraph.train import Learner, check_needs, learn_task, make_context, plan_for, started
+from evergraph.stream import GraphView, LabelledNodes, Part, SparseRows
+from evergraph.stream.features import Scale, row_lengths
+from evergraph.train import (
+    Learner,
+    check_needs,
+    learn_task,
+    learner_state,
+    make_context,
+    plan_for,
+    started,
+)
 
 OnEvent = Callable[[Event], None]
 #: Above so many nodes a method that learns locally is shown what is around its nodes alone.
 LARGE = 50_000
+#: Rows of such length are tried before they are taken in.
+HUGE = 1e6
 
 
 #: A change that is known to be right: the state with its graph, what is to be learned, and what
@@ -47,7 +60,7 @@ def prepare(state: State, change: Change) -> Prepared:
     classes = _classes(state, change)
     late = change.removed or not change.labels.keys() <= set(change.ids)
     stays = what_stays(state, change) if late else {}
-    state, change, told = bring_to_scale(state, change)
+    state, change, told = _bring_to_scale(state, change)
     # What changes neither labels nor rows leaves the learner as it is, unless it begins anew.
     again = bool(change.labels or change.removed) or state.learner.method.takes_back
     learner = deepcopy(state.learner) if again else state.learner
@@ -70,7 +83,7 @@ def complete(
         if trained.nodes.numel() or anew:
             known = len(state.classes) if following.learner.next_task else 0
             following, report = _learn(following, trained, known, device, on_event)
-        check_finite(following, change, trained.nodes.numel() > 0 or anew, device)
+        _check_finite(following, change, trained.nodes.numel() > 0 or anew, device)
         judged = following.judge(device)
         following.learner.context = None
     fresh = trained.labels[: 0 if change.kind == "refit" else None]  # seen before, for the most
@@ -176,6 +189,36 @@ def _classes(state: State, change: Change) -> tuple[Id, ...]:
             f"{buffer.size}); begin with a larger buffer."
         )
     return (*state.classes, *new)
+
+
+def _bring_to_scale(state: State, change: Change) -> tuple[State, Change, dict[str, Any]]:
+    """Scales the features of a change as all before; the first labels fix how.
+
+    Returns the state with its scale, the change, and what is worth telling of both. A state that
+    has learned without a scale goes on without.
+    """
+    scale, scaling = state.scale, state.config.parameters.feature_scaling
+    if scale is None and (scaling == "none" or not change.labels or state.learner.next_task):
+        return state, change, {}
+    if scale is None:
+        most = state.graph.features
+        if change.x is not None and change.x.shape[0] >= most.shape[0]:
+            most = change.x
+        scale = Scale.fit(most, scaling)
+        state = replace(state, graph=_scaled_graph(state.graph, scale), scale=scale)
+    if change.x is None and change.updated_x is None:
+        return state, change, {"scaling": scale.kind}
+    x, odd = (None, 0) if change.x is None else scale.apply(change.x)
+    updated, also = (None, 0) if change.updated_x is None else scale.apply(change.updated_x)
+    told = {"scaling": scale.kind, "rows_beyond_scale": odd + also}
+    return state, replace(change, x=x, updated_x=updated), told
+
+
+def _scaled_graph(graph: GrowingGraph, scale: Scale) -> GrowingGraph:
+    """Scales what came before the first labels."""
+    if not graph.num_nodes:
+        return graph
+    return graph.with_features(torch.arange(graph.num_nodes), scale.apply(graph.features)[0])
 
 
 def _change_graph(state: State, change: Change) -> State:
@@ -343,3 +386,45 @@ def _surroundings(
         new_rows[near.nodes] = torch.arange(near.nodes.numel())
         method.buffer.renumber(new_rows)
     return near
+
+
+def _check_finite(state: State, change: Change, learned: bool, device: torch.device) -> None:
+    """Refuses a change that leaves weights, statistics or predictions that are not finite."""
+    wrong = "weights" if learned and not _all_finite(learner_state(state.learner)) else None
+    if wrong is None:
+        names = [*change.ids, *change.updated]
+        rows = torch.from_numpy(state.graph.names.where(names))
+        huge = row_lengths(state.graph.features[rows]) > HUGE
+        if bool(huge.any()):
+            found = state.logits(device, rows[huge])
+            found = found if state.known_logits is None else state.known_logits
+            wrong = None if bool(found.isfinite().all()) else "predictions"
+    if wrong is not None:
+        raise InputError(
+            f"Expected features that leave the {wrong} finite (got {_largest(state, change)}); "
+            "correct the value, or leave 'feature_scaling' at auto."
+        )
+
+
+def _all_finite(content: Any) -> bool:
+    if isinstance(content, dict):
+        return all(map(_all_finite, content.values()))
+    return not (isinstance(content, Tensor) and not bool(content.isfinite().all()))
+
+
+def _largest(state: State, change: Change) -> str:
+    """Describes the largest value of what came, or of all that is there if nothing came."""
+    names, x = change.ids, change.x
+    if x is None:
+        names, x = change.updated, change.updated_x
+    if x is None:
+        x = state.graph.features
+        names = state.graph.names.take()
+    values = x.values if isinstance(x, SparseRows) else x.flatten()
+    at = int(values.abs().argmax())
+    if isinstance(x, SparseRows):
+        row, column = int(x.row_index()[at]), int(x.indices[at])
+    else:
+        row, column = divmod(at, x.shape[1])
+    label = repr(state.columns[column]) if state.columns else column + 1
+    return f"{float(values[at]):g} in column {label} of node {names[row]!r}"

@@ -19,7 +19,7 @@ from evergraph.kernels.ops import (
     weight_gradient,
 )
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.graph import Features
+from evergraph.stream.features import Features
 
 SLOPE = 0.2
 AttentionPath = Literal["auto", "plain", "fused"]

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from evergraph.stream.adjacency import Pattern
-from evergraph.stream.graph import Features, SparseRows
+from evergraph.stream.features import Features, SparseRows
 
 
 @cache

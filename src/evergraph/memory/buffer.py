@@ -17,7 +17,7 @@ from evergraph.errors import InputError
 from evergraph.kernels.ops import mean_pairwise_distance
 from evergraph.memory.influence import influence_norms
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.graph import Features
+from evergraph.stream.features import Features
 from evergraph.stream.tasks import LabelledNodes
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from evergraph.kernels.ops import count_within, distance_blocks
 from evergraph.memory.buffer import SelectionPool
-from evergraph.stream.graph import SparseRows
+from evergraph.stream.features import SparseRows
 
 
 @dataclass(frozen=True)

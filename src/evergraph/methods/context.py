@@ -18,7 +18,7 @@ from evergraph.nn.model import ModelConfig, NodeClassifier, Output
 from evergraph.nn.receptive_field import ReceptiveField, StepFields, sample_field
 from evergraph.rng import make_generator
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.graph import Features
+from evergraph.stream.features import Features
 from evergraph.stream.tasks import GraphView, LabelledNodes
 from evergraph.validation import Config
 

@@ -22,13 +22,16 @@ from evergraph.methods.replay import REPLAY_SEARCH, ReplayBase, ReplayConfig
 from evergraph.nn.model import NodeClassifier
 from evergraph.stream.adjacency import Pattern
 from evergraph.stream.tasks import LabelledNodes
-from evergraph.structure.link_predictor import (
+from evergraph.structure import (
+    Refinement,
     StructureConfig,
     link_loss,
+    nearest_nodes,
     pair_pattern,
+    refine,
     sample_non_edges,
+    unique_pairs,
 )
-from evergraph.structure.refinement import Refinement, nearest_nodes, refine, unique_pairs
 
 
 class DSLRConfig(StructureConfig, ReplayConfig):

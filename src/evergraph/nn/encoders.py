@@ -23,7 +23,7 @@ from evergraph.kernels.ops import (
 )
 from evergraph.nn.receptive_field import Graphs
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.graph import Features
+from evergraph.stream.features import Features
 
 
 class Encoder(nn.Module):

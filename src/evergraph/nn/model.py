@@ -15,7 +15,7 @@ from evergraph.kernels.ops import relu_dropout
 from evergraph.nn.encoders import GAT, GCN, SAGE, Encoder
 from evergraph.nn.receptive_field import Graphs
 from evergraph.rng import make_generator
-from evergraph.stream.graph import Features
+from evergraph.stream.features import Features
 from evergraph.validation import Config
 
 HeadInit = Literal["uniform", "default"]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.graph import Features
+from evergraph.stream.features import Features
 
 #: One graph for all layers, or one for each, the layer that sees the features first.
 Graphs = Adjacency | tuple[Adjacency, ...]

@@ -1,7 +1,4 @@
-"""Graph: a labelled graph as it comes from a file, cleaned and checked, and its features.
-
-Features are a dense tensor or :class:`SparseRows`; the functions at the end take either.
-"""
+"""Graph: a labelled graph as it comes from a file, cleaned and checked."""
 
 from __future__ import annotations
 
@@ -9,12 +6,11 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from evergraph.errors import InputError
-from evergraph.stream.adjacency import Pattern, pointer, pointer_of, runs
+from evergraph.stream.features import Features, SparseRows
 from evergraph.stream.times import to_steps
 
 
@@ -175,143 +171,3 @@ def clean_edges(edges: Tensor, num_nodes: int, name: str = "graph") -> Tensor:
     keys = torch.unique(first[keep] * num_nodes + second[keep])
     first = torch.div(keys, num_nodes, rounding_mode="floor")
     return torch.stack([first, keys - first * num_nodes])
-
-
-@dataclass(frozen=True)
-class SparseRows:
-    """A sparse ``[n, d]`` feature matrix in CSR form, float32.
-
-    The first ``n`` rows are a prefix of every array, so a view of the nodes seen so far
-    shares the memory of the whole.
-    """
-
-    values: Tensor  # [nnz] float32
-    indices: Tensor  # [nnz] int64, column of each value
-    indptr: Tensor  # [n + 1] int64
-    num_columns: int
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """``(n, d)``."""
-        return self.indptr.numel() - 1, self.num_columns
-
-    @property
-    def device(self) -> torch.device:
-        """Where the arrays live."""
-        return self.values.device
-
-    def __getitem__(self, rows: slice | Tensor) -> SparseRows:
-        """Returns the first rows (``[:m]``, sharing memory) or a copy of any, in their order."""
-        if isinstance(rows, slice):
-            assert rows.start is None
-            assert rows.step is None
-            indptr = self.indptr[: rows.stop + 1]
-            stop = int(indptr[-1])
-            return SparseRows(self.values[:stop], self.indices[:stop], indptr, self.num_columns)
-        counts = (self.indptr[1:] - self.indptr[:-1])[rows]
-        owner, rank = runs(counts)
-        at = self.indptr[rows][owner] + rank
-        return SparseRows(self.values[at], self.indices[at], pointer(counts), self.num_columns)
-
-    @cached_property
-    def pattern(self) -> Pattern:
-        """Which columns every row holds."""
-        return Pattern(self.indptr, self.indices.int())
-
-    @cached_property
-    def transpose(self) -> tuple[Pattern, Tensor]:
-        """The pattern by column, and where each of its values is among ``values``, ``[nnz]``."""
-        order = torch.argsort(self.indices, stable=True)
-        indptr = pointer_of(self.indices, self.num_columns)
-        return Pattern(indptr, self.row_index()[order].int()), order
-
-    def with_values(self, values: Tensor) -> SparseRows:
-        """Returns the same pattern holding other values; what was derived of it is shared."""
-        other = SparseRows(values, self.indices, self.indptr, self.num_columns)
-        for derived in ("pattern", "transpose"):
-            if derived in self.__dict__:
-                other.__dict__[derived] = self.__dict__[derived]
-        return other
-
-    def to(self, device: torch.device | str) -> SparseRows:
-        """Moves every array to a device."""
-        arrays = (self.values.to(device), self.indices.to(device), self.indptr.to(device))
-        return SparseRows(*arrays, self.num_columns)
-
-    def dense(self) -> Tensor:
-        """Returns the dense ``[n, d]`` matrix; for small graphs, tests and diagnostics."""
-        n, d = self.shape
-        out = torch.zeros(n, d, dtype=self.values.dtype, device=self.device)
-        out.index_put_((self.row_index(), self.indices), self.values, accumulate=True)
-        return out
-
-    def dense_columns(self, start: int, stop: int) -> Tensor:
-        """Returns the columns ``[start, stop)`` as a dense ``[n, stop - start]`` matrix."""
-        pattern, order = self.transpose
-        first, last = int(pattern.indptr[start]), int(pattern.indptr[stop])
-        counts = pattern.indptr[start + 1 : stop + 1] - pattern.indptr[start:stop]
-        columns = torch.repeat_interleave(torch.arange(stop - start, device=self.device), counts)
-        out = self.values.new_zeros(self.shape[0], stop - start)
-        place = (pattern.columns[first:last].long(), columns)
-        return out.index_put_(place, self.values[order[first:last]], accumulate=True)
-
-    def row_index(self) -> Tensor:
-        """Returns the row of every stored value, ``[nnz]``."""
-        rows = torch.arange(self.shape[0], device=self.device)
-        return torch.repeat_interleave(rows, self.indptr[1:] - self.indptr[:-1])
-
-
-Features = Tensor | SparseRows
-
-
-def take_columns(features: Features, start: int, stop: int) -> Tensor:
-    """Returns some columns of dense or sparse features as a dense matrix."""
-    if isinstance(features, SparseRows):
-        return features.dense_columns(start, stop)
-    return features[:, start:stop]
-
-
-def leanest(features: Features) -> Features:
-    """Stores sparse rows densely when that takes no more memory, which is faster as well."""
-    if isinstance(features, SparseRows):
-        n, d = features.shape
-        per_value = features.values.element_size() + features.indices.element_size()
-        if n * d * features.values.element_size() <= features.values.numel() * per_value:
-            return features.dense()
-    return features
-
-
-def row_sums(features: Features) -> Tensor:
-    """Sums each row, ``[n]``."""
-    if isinstance(features, SparseRows):
-        sums = torch.zeros(features.shape[0], dtype=features.values.dtype, device=features.device)
-        return sums.index_add_(0, features.row_index(), features.values)
-    return features.sum(dim=1)
-
-
-def row_lengths(features: Features) -> Tensor:
-    """Computes the Euclidean length of each row, ``[n]``."""
-    if isinstance(features, SparseRows):
-        return row_sums(features.with_values(features.values.square())).sqrt()
-    return features.square().sum(dim=1).sqrt()
-
-
-def normalise_rows(features: Features) -> Features:
-    """Divides each row by its sum; rows that sum to zero stay zero."""
-    sums = row_sums(features)
-    scale = torch.where(sums == 0, torch.ones_like(sums), sums).reciprocal()
-    if isinstance(features, SparseRows):
-        return features.with_values(features.values * scale[features.row_index()])
-    return features * scale[:, None]
-
-
-def from_scipy_parts(
-    data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, num_columns: int
-) -> SparseRows:
-    """Builds sparse rows from the arrays of a SciPy CSR matrix."""
-    return SparseRows(
-        torch.from_numpy(np.ascontiguousarray(data, dtype=np.float32)),
-        torch.from_numpy(np.ascontiguousarray(indices, dtype=np.int64)),
-        torch.from_numpy(np.ascontiguousarray(indptr, dtype=np.int64)),
-        num_columns,
-    )

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from evergraph.errors import InputError
 from evergraph.rng import make_generator
+from evergraph.stream.features import Scaling
 from evergraph.stream.graph import Graph
-from evergraph.stream.scaling import Scaling
 from evergraph.validation import Config
 
 Share = Annotated[float, Field(gt=0, lt=1)]

@@ -11,9 +11,9 @@ from torch import Tensor
 from evergraph.errors import InputError
 from evergraph.rng import make_generator
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.graph import Features, Graph, leanest, normalise_rows
+from evergraph.stream.features import Features, Scale, leanest, normalise_rows
+from evergraph.stream.graph import Graph
 from evergraph.stream.protocol import Protocol, choose_classes, split_nodes
-from evergraph.stream.scaling import Scale
 
 
 @dataclass(frozen=True)

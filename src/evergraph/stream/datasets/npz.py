@@ -25,7 +25,8 @@ import torch
 
 from evergraph.errors import InputError
 from evergraph.files import make_folder, physical_memory, write_atomic
-from evergraph.stream.graph import Features, Graph, SparseRows, from_scipy_parts
+from evergraph.stream.features import Features, SparseRows, from_scipy_parts
+from evergraph.stream.graph import Graph
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

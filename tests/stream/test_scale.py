@@ -9,7 +9,7 @@ import torch
 
 from evergraph.estimator.graph import sparse
 from evergraph.stream import Graph, Protocol, SparseRows, TaskStream, protocol_for
-from evergraph.stream.scaling import FAR, Scale
+from evergraph.stream.features import FAR, Scale
 
 
 def test_columns_by_hand():

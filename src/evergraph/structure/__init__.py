@@ -1,1 +1,0 @@
-"""Structure learning: link predictor, candidates, refinement of the buffer's neighbourhood."""
