@@ -262,6 +262,8 @@ class State:
         learner, n = self.learner, self.graph.num_nodes
         if self.known_logits is None and learner.next_task and n:
             depth = learner.method.reach(self.config.model.num_layers)
+            if learner.context is not None and learner.context.prepared:
+                depth = None  # all rows are there, as they were learned from
             with denormals_flushed(), torch.no_grad():
                 if depth is not None and rows is not None and n > max(SMALL, 10 * rows.numel()):
                     with _one_thread():
