@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -112,7 +113,9 @@ def learn_into(
     store = Store(path)
     if store.is_empty:  # refuse what is wrong before anything is created
         fresh = State.initial(make_config(given))
-        prepare(fresh, make_change(fresh))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # it is read again below
+            prepare(fresh, make_change(fresh))
     with store.writing():
         new = store.is_empty
         if new:

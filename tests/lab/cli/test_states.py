@@ -52,6 +52,13 @@ def test_learn_says_which_settings_change_nothing(folder: Path, command: Command
     assert expected in answer.err
 
 
+def test_learn_warns_once_of_words_for_missing_labels(folder: Path, command: Command):
+    (folder / "nodes.csv").write_text(f"{NODES}n8,1,1,NA\n")
+    with pytest.warns(UserWarning, match="'NA' count as unlabelled") as warned:
+        assert command("learn", "state", "--nodes", "nodes.csv", *OPTIONS).code == 0
+    assert len([one for one in warned if "NA" in str(one.message)]) == 1
+
+
 def test_learn_predict_inspect_from_files(folder: Path, command: Command):
     answer = command("learn", "state", "--nodes", "nodes.csv", "--edges", "edges.csv", *OPTIONS)
     assert answer.code == 0
