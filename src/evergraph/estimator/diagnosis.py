@@ -115,7 +115,7 @@ def what_stays(state: State, change: Change) -> dict[str, int]:
         return {}
     place, remedy = "the network", "refit() learns anew without them"
     if state.learner.model is None:
-        place, remedy = "its statistics", "settings={'statistics': 'exact'} would take them back"
+        place, remedy = "its statistics", "a state with statistics=exact takes them back"
     warnings.warn(
         f"{state.config.parameters.method} has learned the labels of {count} nodes that are "
         f"removed or labelled anew, which stay in {place}; {remedy}.",
