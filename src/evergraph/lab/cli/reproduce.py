@@ -13,7 +13,7 @@ from evergraph.lab.api import check_finished, merge_runs, runs_by_hash
 from evergraph.lab.cli.grids import MergeOption, check_at_least, run_jobs
 from evergraph.lab.cli.runs import JsonOption
 from evergraph.lab.engines import Resources
-from evergraph.lab.folder import check_output, make_jobs
+from evergraph.lab.folder import check_output, finished_runs, make_jobs, read_config
 from evergraph.lab.paper.experiments import EXPERIMENTS, find_experiments
 from evergraph.lab.paper.outcome import Outcome
 from evergraph.lab.paper.reproduce import Part, Request, conclude, has_settings, needed_runs, plan
@@ -86,7 +86,9 @@ def reproduce(
         check_matplotlib()  # says now, not after the runs, if it is missing
         parts = plan(chosen, request)
         if plan_only:
-            _tell_plan(parts, set(runs_by_hash(output)))
+            elsewhere = [run for source in merge or [] for run in finished_runs(source)]
+            finished = {read_config(run).hash for run in elsewhere} | set(runs_by_hash(output))
+            _tell_plan(parts, finished)
             return
         failed = _run(parts, output, merge or [], request)
         _write(conclude(parts, runs_by_hash(output), request), output, as_json)
