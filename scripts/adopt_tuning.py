@@ -3,8 +3,9 @@
     python scripts/adopt_tuning.py SEARCH_FOLDER... [--method NAME ...]
 
 Writes the ``tuned`` values of ``src/evergraph/presets.yaml`` and ``docs/tuning.csv``, replacing
-what they hold of the same datasets and methods and leaving the rest. A label that is not a
-method's name, as of a variant, goes into the log alone. Of a search with ``--per-seed`` the one
+what they hold of the same datasets and methods and leaving the rest. A variant with one option,
+searched without a label (``joint:learner=appnp``), has a preset of its own; a label that is no
+method's goes into the log alone. Of a search with ``--per-seed`` the one
 choice for all seeds is taken, and its runs go into ``docs/tuning-by-seed.csv``.
 """
 
@@ -47,9 +48,10 @@ def adopt(folders: list[Path], methods: list[str] | None, root: Path = ROOT) -> 
     lines = []
     for dataset, by_method in best_settings(new).items():
         for method, settings in by_method.items():
-            if method not in METHODS or dataset not in read_presets():
+            variant = Variant.parse(method)
+            if variant.name not in METHODS or dataset not in read_presets():
                 continue
-            variant = Variant(name=method, options=settings, label=method)
+            variant = variant.model_copy(update={"options": variant.options | settings})
             resolve(Variant.parse_dataset(dataset), variant, 0)  # refuses what cannot be run
             _replace(chosen.setdefault(dataset, {}).setdefault(method, {}), settings)
             lines.append(f"{dataset} {method}: {settings}")

@@ -209,9 +209,11 @@ def complete(
     origins = {key: "protocol" if key in changed else "default" for key in values}
     if usual != protocol_for(dataset or ""):
         origins["validation_fraction"] = "ours"
-    layers = list(preset_for(dataset, method, presets).items())
-    for origin, part in given.items():
-        layers += [(key, (value, origin)) for key, value in current_names(cls, part).items()]
+    named = {origin: current_names(cls, part) for origin, part in given.items()}
+    options = {key: value for part in named.values() for key, value in part.items()}
+    layers = list(preset_for(dataset, method, presets, options).items())
+    for origin, part in named.items():
+        layers += [(key, (value, origin)) for key, value in part.items()]
     for key, (value, origin) in layers:
         if key in known:
             values[key], origins[key] = value, origin
@@ -275,15 +277,21 @@ def read_presets() -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
 
 
 def preset_for(
-    dataset: str | None, method: str, presets: Presets = "tuned"
+    dataset: str | None,
+    method: str,
+    presets: Presets = "tuned",
+    options: Mapping[str, Any] | None = None,
 ) -> dict[str, tuple[Any, str]]:
     """Returns a method's preset on a dataset: setting → (value, origin); some may not be its.
 
-    Settings of the paper leave the methods that it compares with their own papers' defaults.
+    Settings of the paper leave the methods that it compares with their own papers' defaults. A
+    variant with one of ``options`` may have a preset of its own, which comes last.
     """
     own = frozenset[str](_presets_file()["own"].get(method, ()))
     here = read_presets().get(dataset or "", {})
-    parts = [(here.get("all", {}), own), (here.get(method, {}), frozenset[str]())]
+    names = [method, *(f"{method}:{key}={value}" for key, value in (options or {}).items())]
+    parts = [(here.get("all", {}), own)]
+    parts += [(here.get(name, {}), frozenset[str]()) for name in names]
     if presets != "tuned":
         parts.insert(0, (read_presets()["all"]["all"], own))
     values: dict[str, tuple[Any, str]] = {}

@@ -20,7 +20,7 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "adopt_tuning.py"
 def test_tuned_values_are_of_known_datasets_methods_and_searched_keys():
     for dataset, by_method in read_presets().items():
         for method in by_method.keys() - {"all"}:
-            assert by_method[method].keys() <= settable_keys(method)
+            assert by_method[method].keys() <= settable_keys(Variant.parse(method).name)
             assert "buffer_size" not in by_method[method]
             resolve(Variant.parse(dataset), Variant.parse(method), 0)
 
@@ -51,6 +51,20 @@ def test_preset_is_the_shared_one_without_own_keys_then_the_tuned_one(
     assert letter.keys() == read_presets()["all"]["all"].keys() - {"tau", "split_seed"}
     mine = resolve(Variant.parse("cora"), Variant.parse("ewc:lam=5"), 0, {"dropout": 0.3})
     assert (mine.settings["lam"], mine.model.dropout) == (5.0, 0.3)
+
+
+def test_variant_with_an_option_may_have_a_preset_of_its_own(monkeypatch: pytest.MonkeyPatch):
+    values = {"cora": {"joint": {"lr": {"tuned": 0.5}, "epochs": {"tuned": 7}}}}
+    values["cora"]["joint:learner=appnp"] = {"lr": {"tuned": 0.25}}
+    monkeypatch.setattr(settings_of, "read_presets", lambda: values)
+
+    def recipe(method: str) -> tuple[float, int]:
+        training = resolve(Variant.parse("cora"), Variant.parse(method), 0).training
+        return training.lr, training.epochs
+
+    assert recipe("joint") == recipe("joint:backbone=gcn") == (0.5, 7)
+    assert recipe("joint:learner=appnp@bound") == (0.25, 7)
+    assert recipe("joint:learner=appnp,lr=2") == (2, 7)
 
 
 def test_printed_settings_are_the_papers_and_nothing_of_ours():
@@ -99,10 +113,11 @@ def test_adopt_joins_searches_into_presets_and_log(tmp_path: Path, adopt):
         row("ewc", 1, 50.0, "lam=30"),
         row("er-gnn", 0, 80.0, "selector=cm replay_weights=none"),
         row("replay-mf", 0, 80.0, "beta=0.2"),
+        row("joint:learner=appnp", 0, 80.0, "lr=0.01"),
     )
     second = folder(tmp_path / "b", row("ewc", 0, 60.0, "lam=1", "amazon-computers"))
     lines = adopt([first, second], None, root)
-    assert len(lines) == 3  # the variant is no method of its own
+    assert len(lines) == 4  # a label is no method of its own
     assert target.read_text().startswith("# what this is\n# and whence\n")
     assert "\n    lam: {tuned: 30}\n" in target.read_text()
     assert yaml.safe_load(target.read_text()) == {
@@ -110,6 +125,7 @@ def test_adopt_joins_searches_into_presets_and_log(tmp_path: Path, adopt):
             "all": {"r": {"printed": 0.3}},
             "ewc": {"lr": {"ours": 2}, "lam": {"tuned": 30}},
             "er-gnn": {"selector": {"tuned": "cm"}, "replay_weights": {"tuned": "none"}},
+            "joint:learner=appnp": {"lr": {"tuned": 0.01}},
         },
         "amazon-computers": {"ewc": {"lam": {"tuned": 1}}},
     }
@@ -118,6 +134,7 @@ def test_adopt_joins_searches_into_presets_and_log(tmp_path: Path, adopt):
         ("cora", "er-gnn", 0),
         ("cora", "ewc", 0),
         ("cora", "ewc", 1),
+        ("cora", "joint:learner=appnp", 0),
         ("cora", "replay-mf", 0),
         ("amazon-computers", "ewc", 0),
     ]
@@ -125,7 +142,7 @@ def test_adopt_joins_searches_into_presets_and_log(tmp_path: Path, adopt):
     adopt([again], ["ewc"], root)  # only what is asked for; its old rows go
     assert yaml.safe_load(target.read_text())["cora"]["ewc"]["lam"] == {"tuned": 3}
     assert "mas" not in yaml.safe_load(target.read_text())["cora"]
-    assert len(read_rows(root / "docs" / "tuning.csv", TrialRow)) == 4
+    assert len(read_rows(root / "docs" / "tuning.csv", TrialRow)) == 5
     seeds = [SeedRow("cora", "ewc", 0, seed, "test", 70.0, None, 90.0) for seed in range(2)]
     (again / "seeds.csv").write_bytes(write_rows(seeds, SeedRow))
     adopt([first, again], ["ewc"], root)
