@@ -48,6 +48,7 @@ IDS = [
     "structure-effect",
     "structure-heatmap",
     "candidates",
+    "text-and-code",
     "ablation",
     "homophily-variants",
     "training-time",
