@@ -17,7 +17,7 @@ from torch import Tensor
 from evergraph.config import NEEDED_VALIDATION
 from evergraph.errors import InputError
 from evergraph.estimator.diagnosis import what_stays
-from evergraph.estimator.graph import GrowingGraph, Grown, Id, Neighbourhood
+from evergraph.estimator.graph import GrowingGraph, Grown, Id, Neighbourhood, kind_of, show
 from evergraph.estimator.inputs import Change
 from evergraph.estimator.state import Edits, Entry, GrownLabels, State, draw_share, move
 from evergraph.events import Event
@@ -58,11 +58,11 @@ def prepare(state: State, change: Change) -> Prepared:
     """Does all of a change but the learning; raises if anything is wrong with it."""
     _check_nodes(state.graph, change)
     classes = _classes(state, change)
-    late = change.removed or not change.labels.keys() <= set(change.ids)
+    late = len(change.removed) or not change.labels.keys() <= set(change.ids)
     stays = what_stays(state, change) if late else {}
     state, change, told = _bring_to_scale(state, change)
     # What changes neither labels nor rows leaves the learner as it is, unless it begins anew.
-    again = bool(change.labels or change.removed) or state.learner.method.takes_back
+    again = bool(change.labels or len(change.removed)) or state.learner.method.takes_back
     learner = deepcopy(state.learner) if again else state.learner
     following = _change_graph(replace(state, learner=learner, classes=classes), change)
     return (*_admit(following, change, len(state.classes)), told | stays)
@@ -150,17 +150,17 @@ def _check_nodes(graph: GrowingGraph, change: Change) -> None:
     """Refuses new nodes that are known already and features of another width."""
     kind = graph.names.kind
     for ids in (change.ids, change.updated, change.removed, *change.edges, list(change.labels)):
-        if kind is not None and ids and type(ids[0]) is not kind:
+        if kind is not None and kind_of(ids) not in (None, kind):
             words = "text" if kind is str else "whole numbers"
             raise InputError(
-                f"Expected ids as {words}, as those known are (got {ids[0]!r}); convert them."
+                f"Expected ids as {words}, as those known are (got {show(ids[0])}); convert them."
             )
     gone = set(change.removed)
     for row in np.flatnonzero(graph.names.where(change.ids) >= 0).tolist():
         if change.ids[row] not in gone:
             raise InputError(
-                f"Expected 'ids' of new nodes (got {change.ids[row]!r} in row {row + 1}, which is "
-                "known); use update for its features and labels."
+                f"Expected 'ids' of new nodes (got {show(change.ids[row])} in row {row + 1}, which "
+                "is known); use update for its features and labels."
             )
     for x in (change.x, change.updated_x):
         if x is not None and graph.width and x.shape[1] != graph.width:
@@ -225,14 +225,14 @@ def _change_graph(state: State, change: Change) -> State:
     """Removes, renews and adds nodes and edges; kept nodes and held-out ones follow."""
     graph = state.graph.without_edges(state.graph.find_pairs(change.removed_edges))
     state = replace(state, columns=change.columns or state.columns)
-    if change.removed:
+    if len(change.removed):
         graph, new_rows = graph.without_nodes(graph.find(change.removed, "ids"))
         state = _follow(state, new_rows)
     if change.updated_x is not None:
         graph = graph.with_features(graph.find(change.updated, "ids"), change.updated_x)
     if change.x is not None:
         graph = graph.with_nodes(change.ids, change.x)
-    if change.edges[0]:
+    if len(change.edges[0]):
         graph = graph.with_edges(graph.find_pairs(change.edges))
     return replace(state, graph=graph)
 
@@ -392,8 +392,8 @@ def _check_finite(state: State, change: Change, learned: bool, device: torch.dev
     """Refuses a change that leaves weights, statistics or predictions that are not finite."""
     wrong = "weights" if learned and not _all_finite(learner_state(state.learner)) else None
     if wrong is None:
-        names = [*change.ids, *change.updated]
-        rows = torch.from_numpy(state.graph.names.where(names))
+        where = state.graph.names.where
+        rows = torch.from_numpy(np.concatenate([where(change.ids), where(change.updated)]))
         huge = row_lengths(state.graph.features[rows]) > HUGE
         if bool(huge.any()):
             found = state.logits(device, rows[huge])
@@ -427,4 +427,4 @@ def _largest(state: State, change: Change) -> str:
     else:
         row, column = divmod(at, x.shape[1])
     label = repr(state.columns[column]) if state.columns else column + 1
-    return f"{float(values[at]):g} in column {label} of node {names[row]!r}"
+    return f"{float(values[at]):g} in column {label} of node {show(names[row])}"
