@@ -35,6 +35,7 @@ NETWORK = {"epochs": 5, "channels": 8, "heads": 2, "backbone": "gcn"}
 ROWS: dict[str, tuple[str, dict[str, Any], float]] = {  # method, settings, share of labels
     "growth-graph": ("finetune", NETWORK, 0.0),
     "growth-replay": ("replay", NETWORK, 1.0),
+    "growth-dslr": ("dslr", {**NETWORK, "link_epochs": 5}, 1.0),
     "growth-analytic": ("analytic", {}, 1.0),
 }
 

@@ -100,17 +100,6 @@ def evenly_spaced(count: int, most: int, device: torch.device) -> Tensor:
     return torch.arange(0, count, max(1, -(-count // most)), device=device)
 
 
-def nested_sample(count: int, most: int) -> Tensor:
-    """Returns at most so many of ``count`` places, evenly spaced, on the CPU.
-
-    Of more places they are the same and some behind them, until every second one goes.
-    """
-    step = 1
-    while count > most * step:
-        step *= 2
-    return torch.arange(0, count, step)
-
-
 def affinity(probabilities: Tensor, graph: Adjacency) -> Tensor:
     """Estimates how much oftener than by chance edges join two classes, ``[k, k]``.
 

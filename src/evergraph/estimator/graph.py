@@ -400,24 +400,35 @@ class GrowingGraph:
         names, arrays = self.names.keep(stay.numpy()), _arrays(_take(self.features, left))
         return GrowingGraph(names, arrays, self.width, Grown.of(edges.numpy())), new_rows
 
-    def neighbourhood(self, nodes: Tensor, depth: int) -> Neighbourhood:
+    def neighbourhood(
+        self, nodes: Tensor, depth: int, beside: Tensor | None = None, *, links: bool = False
+    ) -> Neighbourhood:
         """Cuts out nodes and all within ``depth`` steps, in the time that these take.
 
         A network of ``depth`` layers gives the nodes exactly what it gives them on the whole
-        graph.
+        graph. Nodes ``beside`` come with their direct neighbours. With ``links`` edges into the rim
+        are there as well, as far as they lead from the part.
         """
+        if beside is not None:
+            inner, depth = self._reach(nodes, depth - 1)[0], 1
+            nodes = torch.cat([torch.from_numpy(inner), beside])
         found, _, counts, near = self._reach(nodes, depth)
         order = np.argsort(found)
         place = np.empty_like(order)
         place[order] = np.arange(order.size)
         pairs = np.stack([place[near], np.repeat(place[: counts.size], counts)])
-        part = Adjacency.from_edges(torch.from_numpy(pairs), order.size, symmetric=False)
+        if links:
+            pairs = np.concatenate([pairs, pairs[::-1, near >= counts.size]], axis=1)
+        part = Adjacency.from_edges(torch.from_numpy(pairs), order.size, symmetric=links)
         rows = torch.from_numpy(found[order])
         part = replace(part, whole_degree=self._degree_of(rows))
-        return Neighbourhood(rows, _take(self.features, rows), part)
+        return Neighbourhood(rows, self.take(rows), part)
 
     def field(self, nodes: Tensor, depth: int) -> ReceptiveField:
-        """Finds what ``depth`` layers need to give the rows of nodes, each once, exactly."""
+        """Finds what ``depth`` layers need to give the rows of nodes, each once, exactly.
+
+        In place of features there are the nodes whose features are read.
+        """
         found, within, counts, near = self._reach(nodes, depth)
         rows = torch.from_numpy(found)
         degree, sources = self._degree_of(rows), torch.from_numpy(near)
@@ -427,7 +438,11 @@ class GrowingGraph:
             edges = slice(0, int(counts[:inner].sum()))
             own = torch.arange(inner)
             graphs.append(Adjacency.between(sources[edges], targets[edges], own, degree[:outer]))
-        return ReceptiveField(_take(self.features, rows), tuple(reversed(graphs)), None)
+        return ReceptiveField(rows, tuple(reversed(graphs)), None)
+
+    def take(self, rows: Tensor) -> Features:
+        """Copies the features of some nodes."""
+        return _take(self.features, rows)
 
     def _reach(self, nodes: Tensor, depth: int) -> tuple[Array, Array, Array, Array]:
         from evergraph.kernels import forward_star  # noqa: PLC0415 - numba is slow to import

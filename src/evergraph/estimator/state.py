@@ -23,6 +23,7 @@ from evergraph.files import to_device
 from evergraph.methods import Method, make_method
 from evergraph.metrics import Array, calibration_error, fit_temperature
 from evergraph.nn.device import Plan, denormals_flushed
+from evergraph.nn.encoders import Block
 from evergraph.nn.receptive_field import ReceptiveField, receptive_field
 from evergraph.stream import Adjacency, GraphView, LabelledNodes
 from evergraph.stream.features import Scale
@@ -37,6 +38,8 @@ from evergraph.validation import Config
 
 #: Up to so many nodes all are predicted at once; beyond that those that are asked for.
 SMALL = 10_000
+#: Above so many nodes a network predicts all of them in blocks of so many.
+MANY, BLOCK = 50_000, 10_000
 #: The most held-out nodes that judge one change.
 MOST_JUDGED = 500
 
@@ -110,18 +113,30 @@ class Edits:
     def field(self, graph: GrowingGraph, nodes: Tensor, depth: int) -> ReceptiveField:
         """Finds what ``depth`` layers need of the graph as the method wants it.
 
-        What is around edited edges is part of it: a way may lead over new ones.
+        What is around edited edges nearby is part of it: a way may lead over new ones. In place of
+        features there are the nodes whose features are read.
         """
         if not self:
             return graph.field(nodes, depth)
-        ends = torch.cat([self.added.flatten(), self.deleted.flatten()])
-        near = graph.neighbourhood(torch.cat([nodes, ends]), depth)
-        before, (added, deleted) = near.adjacency, map(near.rows, (self.added, self.deleted))
-        after = before.edit(add=added, remove=deleted)
-        assert before.whole_degree is not None
-        degree = before.whole_degree + after.degree - before.degree
-        after = replace(after, whole_degree=degree)
-        return receptive_field(near.features, after, near.rows(nodes), depth)
+        both, wanted = torch.cat([self.added, self.deleted], dim=1), torch.unique(nodes)
+        while True:
+            found = graph.field(wanted, depth).features
+            assert isinstance(found, Tensor)
+            close = torch.isin(both, found).any(dim=0)
+            more = torch.unique(torch.cat([wanted, both[:, close].flatten()]))
+            if more.numel() == wanted.numel():
+                break
+            wanted = more
+        if not bool(close.any()):
+            return graph.field(nodes, depth)
+        near = graph.neighbourhood(wanted, depth)
+        split = self.added.shape[1]
+        added, deleted = (
+            near.rows(pairs[:, part])
+            for pairs, part in ((self.added, close[:split]), (self.deleted, close[split:]))
+        )
+        after = near.adjacency.edit(add=added, remove=deleted)
+        return receptive_field(near.nodes, after, near.rows(nodes), depth)
 
     def renumbered(self, new_rows: Tensor) -> Edits:
         """Follows nodes to new rows; pairs with a removed end are dropped."""
@@ -285,9 +300,13 @@ class State:
 
     def _predict(self, device: torch.device) -> Tensor:
         """Puts the learner before the present graph, without any label."""
-        learner, seen = self.learner, self.graph.adjacency
+        learner, method = self.learner, self.learner.method
         if device.type != "cpu":
             learner = move(learner, self.config, device)
+        by_network = type(method).predict_logits is Method.predict_logits
+        if by_network and self.graph.num_nodes > MANY:
+            return self._predict_by_blocks(learner, device)
+        seen = self.graph.adjacency
         nobody = torch.empty(0, dtype=torch.int64)
         task, k = max(learner.next_task - 1, 0), len(self.classes)
         view = GraphView(task, self.graph.features, seen, nobody, nobody, k, ()).to(device)
@@ -298,10 +317,35 @@ class State:
             ctx.prepared = learner.context.prepared
         return learner.method.predict_logits(ctx)
 
+    def _predict_by_blocks(self, learner: Learner, device: torch.device) -> Tensor:
+        """Predicts all nodes layer by layer, a block of them at a time.
+
+        Held are the rows of one layer or two and a block's edges: no graph is sorted or copied.
+        """
+        model, n = learner.model, self.graph.num_nodes
+        assert model is not None
+        plain = takes_plain_path(learner.method)
+        path = "plain" if plain else model.config.attention
+
+        def blocks() -> Iterator[Block]:
+            for nodes in torch.split(torch.arange(n), BLOCK):
+                field = self.edits.field(self.graph, nodes, 1)
+                assert isinstance(field.features, Tensor)
+                assert isinstance(field.graphs, tuple)
+                yield nodes.to(device), field.features.to(device), field.graphs[0].to(device)
+
+        found = torch.empty(n, model.head.num_classes, device=device)
+        features = self.graph.features.to(device)
+        for nodes, h in model.eval().encoder.by_blocks(features, blocks, path):
+            found[nodes] = model.classify(h, plain=plain)
+        return found
+
     def _predict_near(self, rows: Tensor, depth: int, device: torch.device) -> Tensor:
         """Predicts nodes from their neighbourhood."""
         wanted, place = torch.unique(rows, return_inverse=True)
-        field = self.edits.field(self.graph, wanted, depth).to(device)
+        field = self.edits.field(self.graph, wanted, depth)
+        assert isinstance(field.features, Tensor)
+        field = replace(field, features=self.graph.take(field.features)).to(device)
         learner = self.learner if device.type == "cpu" else move(self.learner, self.config, device)
         method = learner.method
         if type(method).predict_logits is not Method.predict_logits:

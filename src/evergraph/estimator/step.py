@@ -364,7 +364,8 @@ def _learn(
     now_granted = state.granted.append(trained) if "old_labels" in needs else state.granted
     edits = Edits()
     if ctx.adjacency is not view.adjacency:
-        edits = Edits.between(graph.adjacency, ctx.adjacency.to("cpu"))
+        edits = Edits.between(part.adjacency, ctx.adjacency.to("cpu"))
+        edits = edits.renumbered(near.nodes) if near else edits
     return replace(state, learner=learner, granted=now_granted, edits=edits), ctx.report
 
 
@@ -379,8 +380,8 @@ def _surroundings(
     read = method.reads(learner.num_seen, graph.num_nodes, num_layers)
     if graph.num_nodes <= LARGE or read is None:
         return None
-    beside, depth = read
-    near = graph.neighbourhood(torch.cat([*(part.nodes for part in shown), beside]), depth)
+    nodes = torch.cat([*(part.nodes for part in shown), read.nodes])
+    near = graph.neighbourhood(nodes, read.depth, read.beside, links=read.links)
     if method.buffer is not None:
         new_rows = torch.full((graph.num_nodes,), -1)
         new_rows[near.nodes] = torch.arange(near.nodes.numel())
