@@ -346,7 +346,7 @@ class GrowingGraph:
         keys = (high * self.num_nodes + low)[low != high].numpy()
         keys = keys[np.sort(np.unique(keys, return_index=True)[1])]  # the first of each, in order
         high_rows, low_rows = np.divmod(keys, max(self.num_nodes, 1))
-        new = ~self._has_edges(low_rows, high_rows)
+        new = ~self._joined(low_rows, high_rows)
         if not new.any():
             return self
         star = self._star if self.edges.is_newest else _Star()
@@ -358,7 +358,7 @@ class GrowingGraph:
         if not pairs.numel():
             return self
         low, high = pairs.min(dim=0).values, pairs.max(dim=0).values
-        missing = ~self._has_edges(low.numpy(), high.numpy())
+        missing = ~self._joined(low.numpy(), high.numpy())
         if missing.any():
             at = int(np.argmax(missing))
             first, second = self.names.take(pairs[:, at].numpy())
@@ -457,7 +457,12 @@ class GrowingGraph:
             return torch.from_numpy(self._star.degree[rows.numpy()]).long()
         return self.degree[rows]  # of an older graph nobody has counted them
 
-    def _has_edges(self, low: Array, high: Array) -> Array:
+    def has_edges(self, pairs: Tensor) -> Tensor:
+        """Tells for each pair of rows ``[2, m]`` whether it is an edge."""
+        low, high = pairs.min(dim=0).values.numpy(), pairs.max(dim=0).values.numpy()
+        return torch.from_numpy(self._joined(low, high))
+
+    def _joined(self, low: Array, high: Array) -> Array:
         if self.num_edges <= FEW_EDGES:
             return np.isin(high * self.num_nodes + low, self._edge_keys())
         from evergraph.kernels import forward_star  # noqa: PLC0415 - numba is slow to import

@@ -113,29 +113,31 @@ class Edits:
     def field(self, graph: GrowingGraph, nodes: Tensor, depth: int) -> ReceptiveField:
         """Finds what ``depth`` layers need of the graph as the method wants it.
 
-        What is around edited edges nearby is part of it: a way may lead over new ones. In place of
-        features there are the nodes whose features are read.
+        A way may lead over new edges. In place of features there are the nodes whose features are
+        read.
         """
         if not self:
             return graph.field(nodes, depth)
-        both, wanted = torch.cat([self.added, self.deleted], dim=1), torch.unique(nodes)
-        while True:
-            found = graph.field(wanted, depth).features
-            assert isinstance(found, Tensor)
-            close = torch.isin(both, found).any(dim=0)
-            more = torch.unique(torch.cat([wanted, both[:, close].flatten()]))
-            if more.numel() == wanted.numel():
-                break
-            wanted = more
-        if not bool(close.any()):
-            return graph.field(nodes, depth)
-        near = graph.neighbourhood(wanted, depth)
-        split = self.added.shape[1]
-        added, deleted = (
-            near.rows(pairs[:, part])
-            for pairs, part in ((self.added, close[:split]), (self.deleted, close[split:]))
+        # The graph may have gained or lost some of these edges itself since.
+        added = self.added[:, ~graph.has_edges(self.added)]
+        deleted = self.deleted[:, graph.has_edges(self.deleted)]
+        inner = torch.unique(torch.cat([nodes, _others(added, nodes)]))
+        for _ in range(depth - 1):
+            around = graph.neighbourhood(inner, 1).nodes
+            inner = torch.unique(torch.cat([around, _others(added, around)]))
+        near = graph.neighbourhood(inner, 1)
+        degree = near.adjacency.whole_degree
+        assert degree is not None
+        for pairs, sign in ((added, 1), (deleted, -1)):
+            ends = pairs.flatten()
+            ends = ends[torch.isin(ends, near.nodes)]
+            counts = torch.bincount(near.rows(ends), minlength=degree.numel())
+            degree = degree + sign * counts
+        there = (
+            near.rows(pairs[:, torch.isin(pairs, near.nodes).all(dim=0)])
+            for pairs in (added, deleted)
         )
-        after = near.adjacency.edit(add=added, remove=deleted)
+        after = replace(near.adjacency.edit(*there), whole_degree=degree)
         return receptive_field(near.nodes, after, near.rows(nodes), depth)
 
     def renumbered(self, new_rows: Tensor) -> Edits:
@@ -415,6 +417,11 @@ def _one_thread() -> Iterator[None]:
 
 def _percent(right: Tensor) -> float | None:
     return 100.0 * int(right.sum()) / right.numel() if right.numel() else None
+
+
+def _others(pairs: Tensor, nodes: Tensor) -> Tensor:
+    """Returns the other ends of pairs ``[2, *]`` that have an end among nodes."""
+    return pairs.flip(0)[torch.isin(pairs, nodes)]
 
 
 def _undirected(keys: Tensor, num_nodes: int) -> Tensor:
