@@ -86,6 +86,10 @@ class Grown:
         """Tells whether nobody has appended to this snapshot."""
         return self._buffer.used == self.length
 
+    def has_room(self, count: int) -> bool:
+        """Tells whether so many rows can be appended without copying those that are there."""
+        return self.is_newest and self.length + count <= self._buffer.data.shape[0]
+
     def replaced(self, at: Array, rows: Array) -> Grown:
         """Returns a copy with other rows at some places, of the same lineage."""
         data = self.array.copy()
@@ -352,6 +356,25 @@ class GrowingGraph:
         star = self._star if self.edges.is_newest else _Star()
         edges = self.edges.append(np.stack([low_rows[new], high_rows[new]], axis=1))
         return replace(self, edges=edges, _star=star)
+
+    def growth_bytes(self, ids: Ids, x: Features | None, num_edges: int) -> tuple[int, int, int]:
+        """Counts what new nodes and edges will take.
+
+        Returns the bytes of their arrays, as on disk; what they take in memory, with the index of
+        names and the forward star; and what arrays without room for them take to be copied.
+        """
+        kept: dict[str, Tensor] = {}
+        if x is not None:
+            kept = {"dense": x} if isinstance(x, Tensor) else {k: getattr(x, k) for k in SPARSE}
+        names = 8 * len(ids)
+        if kind_of(ids) is str:
+            names = 16 * len(ids) + sum(len(str(name).encode()) for name in ids)
+        stored = names + 8 * num_edges + sum(part.nbytes for part in kept.values())
+        copied = 0 if self.edges.has_room(num_edges) else self.edges.array.nbytes
+        for key, part in kept.items():
+            if key in self.arrays and not self.arrays[key].has_room(part.shape[0]):
+                copied += self.arrays[key].array.nbytes
+        return stored, stored + 20 * len(ids) + 8 * num_edges, copied
 
     def without_edges(self, pairs: Tensor) -> GrowingGraph:
         """Removes undirected pairs of rows ``[2, m]``, which must be edges."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from evergraph.errors import InputError
 from evergraph.estimator.blocks import Stored
 from evergraph.estimator.config import EstimatorConfig
 from evergraph.estimator.graph import GrowingGraph, Grown, Id
+from evergraph.events import Event, Stage
 from evergraph.files import to_device
 from evergraph.methods import Method, make_method
 from evergraph.metrics import Array, calibration_error, fit_temperature
@@ -270,11 +272,16 @@ class State:
             nodes, labels = nodes[chosen], labels[chosen]
         return LabelledNodes(nodes.contiguous(), labels.contiguous())
 
-    def logits(self, device: torch.device, rows: Tensor | None = None) -> Tensor:
+    def logits(
+        self,
+        device: torch.device,
+        rows: Tensor | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> Tensor:
         """Predicts nodes over every class, ``[m, k]`` on the CPU; all nodes by default.
 
         All nodes are predicted once. Some of a large graph are predicted from what is around them
-        if that is all that they depend on.
+        if that is all that they depend on. ``on_event`` is told of every block of a large graph.
         """
         learner, n = self.learner, self.graph.num_nodes
         if self.known_logits is None and learner.next_task and n:
@@ -285,7 +292,7 @@ class State:
                 if depth is not None and rows is not None and n > max(SMALL, 10 * rows.numel()):
                     with _one_thread():
                         return self._predict_near(rows, depth, device).cpu()
-                self.__dict__["_logits"] = self._predict(device).cpu()
+                self.__dict__["_logits"] = self._predict(device, on_event).cpu()
         found = self.known_logits
         if found is None:
             found = torch.zeros(n, len(self.classes))
@@ -300,14 +307,16 @@ class State:
         """Takes over another state's predictions, which must be the same."""
         self.__dict__["_logits"] = other.known_logits
 
-    def _predict(self, device: torch.device) -> Tensor:
+    def _predict(
+        self, device: torch.device, on_event: Callable[[Event], None] | None = None
+    ) -> Tensor:
         """Puts the learner before the present graph, without any label."""
         learner, method = self.learner, self.learner.method
         if device.type != "cpu":
             learner = move(learner, self.config, device)
         by_network = type(method).predict_logits is Method.predict_logits
         if by_network and self.graph.num_nodes > MANY:
-            return self._predict_by_blocks(learner, device)
+            return self._predict_by_blocks(learner, device, on_event)
         seen = self.graph.adjacency
         nobody = torch.empty(0, dtype=torch.int64)
         task, k = max(learner.next_task - 1, 0), len(self.classes)
@@ -319,7 +328,9 @@ class State:
             ctx.prepared = learner.context.prepared
         return learner.method.predict_logits(ctx)
 
-    def _predict_by_blocks(self, learner: Learner, device: torch.device) -> Tensor:
+    def _predict_by_blocks(
+        self, learner: Learner, device: torch.device, on_event: Callable[[Event], None] | None
+    ) -> Tensor:
         """Predicts all nodes layer by layer, a block of them at a time.
 
         Held are the rows of one layer or two and a block's edges: no graph is sorted or copied.
@@ -328,9 +339,12 @@ class State:
         assert model is not None
         plain = takes_plain_path(learner.method)
         path = "plain" if plain else model.config.attention
+        total, done = len(model.encoder.layers) * -(-n // BLOCK), count()
 
         def blocks() -> Iterator[Block]:
             for nodes in torch.split(torch.arange(n), BLOCK):
+                if on_event is not None:
+                    on_event(Stage(learner.next_task, "predicting", next(done), total))
                 field = self.edits.field(self.graph, nodes, 1)
                 assert isinstance(field.features, Tensor)
                 assert isinstance(field.graphs, tuple)

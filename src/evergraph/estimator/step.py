@@ -20,8 +20,8 @@ from evergraph.estimator.diagnosis import what_stays
 from evergraph.estimator.graph import GrowingGraph, Grown, Id, Neighbourhood, kind_of, show
 from evergraph.estimator.inputs import Change
 from evergraph.estimator.state import Edits, Entry, GrownLabels, State, draw_share, move
-from evergraph.events import Event
-from evergraph.nn.device import denormals_flushed
+from evergraph.events import Event, Stage
+from evergraph.nn.device import denormals_flushed, warn_of_memory
 from evergraph.rng import make_generator
 from evergraph.stream import GraphView, LabelledNodes, Part, SparseRows
 from evergraph.stream.features import Scale, row_lengths
@@ -60,12 +60,13 @@ def prepare(state: State, change: Change) -> Prepared:
     classes = _classes(state, change)
     late = len(change.removed) or not change.labels.keys() <= set(change.ids)
     stays = what_stays(state, change) if late else {}
+    kept = _forecast(state, change)
     state, change, told = _bring_to_scale(state, change)
     # What changes neither labels nor rows leaves the learner as it is, unless it begins anew.
     again = bool(change.labels or len(change.removed)) or state.learner.method.takes_back
     learner = deepcopy(state.learner) if again else state.learner
     following = _change_graph(replace(state, learner=learner, classes=classes), change)
-    return (*_admit(following, change, len(state.classes)), told | stays)
+    return (*_admit(following, change, len(state.classes)), told | stays | kept)
 
 
 def complete(
@@ -82,7 +83,9 @@ def complete(
         anew = following.learner.method.takes_back and following.learner.next_task > 0
         if trained.nodes.numel() or anew:
             known = len(state.classes) if following.learner.next_task else 0
-            following, report = _learn(following, trained, known, device, on_event)
+            following, report = _learn(following, trained, known, device, on_event, told=told)
+        if on_event is not None:
+            on_event(Stage(len(state.history), "judging", 1, 1))
         _check_finite(following, change, trained.nodes.numel() > 0 or anew, device)
         judged = following.judge(device)
         following.learner.context = None
@@ -144,6 +147,15 @@ def refit(state: State, labels: Mapping[Id, Id], device: torch.device) -> State:
         shown=state.shown.append(new.numpy()),
     )
     return complete(state, Change("refit"), (following, trained, {}), device)
+
+
+def _forecast(state: State, change: Change) -> dict[str, Any]:
+    """Counts what a change will keep, on disk and in memory; warns if it may not fit."""
+    edges = len(change.edges[0])
+    stored, held, copied = state.graph.growth_bytes(change.ids, change.x, edges)
+    labels, learned = 16 * len(change.labels), state.learner.method.memory_bytes()
+    warn_of_memory("Taking the change in", held + copied, torch.device("cpu"))
+    return {"stored_bytes": stored + labels + learned, "held_bytes": held + labels + learned}
 
 
 def _check_nodes(graph: GrowingGraph, change: Change) -> None:
@@ -308,6 +320,8 @@ def _learn(
     num_old_classes: int,
     device: torch.device,
     on_event: OnEvent | None,
+    *,
+    told: Mapping[str, Any],
 ) -> tuple[State, dict[str, Any]]:
     """Shows the method a view of the present graph and the new labels."""
     config, graph = state.config, state.graph
@@ -350,6 +364,10 @@ def _learn(
     ctx = make_context(learner, view, config.model, config.training, plan, seed=seed)
     ctx.class_names = [str(name) for name in state.classes]
     if on_event is not None:
+        if "stored_bytes" in told:
+            disk, memory = told["stored_bytes"] / 1e6, told["held_bytes"] / 1e6
+            what = f"this change keeps {disk:.1f} MB on disk and {memory:.1f} MB in memory"
+            plan = replace(plan, reason=f"{plan.reason}; {what}")
         on_event(started(view, view.task + 1, plan))
     for event in learn_task(learner, ctx):
         if on_event is not None:
