@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from evergraph.errors import InputError
-from evergraph.estimator.graph import Array, Id, Ids, Names, kind_of, show, sparse
+from evergraph.estimator.graph import Array, Id, Ids, Names, are_distinct, kind_of, show, sparse
 from evergraph.stream import Features, SparseRows
 from evergraph.stream.features import from_scipy_parts
 
@@ -143,7 +143,8 @@ def read_ids(values: Any, field: str = "ids") -> Ids:
 def unique_ids(values: Any, field: str = "ids") -> Ids:
     """Reads names of nodes, each of which may come once."""
     ids = read_ids(values, field)
-    if len(np.unique(ids) if isinstance(ids, np.ndarray) else set(ids)) < len(ids):
+    distinct = are_distinct(ids) if isinstance(ids, np.ndarray) else len(set(ids)) == len(ids)
+    if not distinct:
         first: dict[Id, int] = {}
         row = next(row for row, item in enumerate(ids) if first.setdefault(item, row) < row)
         raise InputError(
