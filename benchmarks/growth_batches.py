@@ -3,10 +3,13 @@
     python benchmarks/growth_batches.py --row growth-graph --nodes 1e4 1e5 1e6 --threads 1
 
 A synthetic graph (64 features, 10 classes, five edges per node) is brought to a size, then batches
-of 1,000 nodes and 5,000 edges are learned and saved. ``growth-graph`` brings no labels, so that it
-is graph and store alone. ``--small 1000`` adds that many changes of five nodes, each saved, and
-``--refit`` learns all nodes at once, as one who cannot go on would have to. Every size is measured
-in a process of its own; CPU seconds are told beside seconds, for a busy machine.
+of 1,000 nodes and 5,000 edges are learned and saved; another process opens the state and predicts.
+Everything comes as arrays, ids as whole numbers or, with ``--names``, as text. ``growth-graph``
+brings no labels, so that it is graph and store alone. ``--small 1000`` adds that many changes of
+five nodes, each saved, and ``--refit`` learns all nodes at once, as one who cannot go on would have
+to. What is known is printed as it comes, a line of JSON each, and everything in the last line of a
+size; CPU seconds are told beside seconds, for a busy machine. States are written below ``TMPDIR``:
+0.35 GB for 10^6 nodes, 3.5 GB for 10^7.
 """
 
 from __future__ import annotations
@@ -25,81 +28,126 @@ from typing import Any
 
 import numpy as np
 
+Array = np.ndarray[Any, np.dtype[Any]]
 WIDTH, CLASSES, EDGES = 64, 10, 5
-BATCH, REPEATS, STEP = 1000, 5, 100_000
+BATCH, REPEATS, STEP, MANY = 1000, 5, 100_000, 1_000_000
 NETWORK = {"epochs": 5, "channels": 8, "heads": 2, "backbone": "gcn"}
 ROWS: dict[str, tuple[str, dict[str, Any], float]] = {  # method, settings, share of labels
     "growth-graph": ("finetune", NETWORK, 0.0),
     "growth-replay": ("replay", NETWORK, 1.0),
+    "growth-dslr": ("dslr", {**NETWORK, "link_epochs": 5}, 1.0),
     "growth-analytic": ("analytic", {}, 1.0),
 }
 
 
-def batch(first: int, count: int, labelled: float, seed: int) -> dict[str, Any]:
+def batch(first: int, count: int, labelled: float, seed: int, *, names: bool) -> dict[str, Any]:
     """Makes nodes that follow ``first`` others, joined to earlier ones mostly of their class."""
     rng = np.random.default_rng([seed, first])
     rows = np.arange(first, first + count)
     labels = rows % CLASSES
-    x = rng.normal(size=(count, WIDTH)).astype(np.float32)
+    x = rng.standard_normal((count, WIDTH), dtype=np.float32)
     x[np.arange(count), labels] += 2
     ends = np.repeat(rows, EDGES)
     others = (rng.random(ends.size) * np.maximum(ends, 1)).astype(np.int64)
     alike = others - others % CLASSES + ends % CLASSES  # of the same class
     others = np.where((rng.random(ends.size) < 0.8) & (alike < ends), alike, others)
-    shown = rng.random(count) < labelled
-    named = {f"n{row}": int(row % CLASSES) for row in rows[shown].tolist()}
+    shown = rows[rng.random(count) < labelled]
     return {
-        "ids": [f"n{row}" for row in rows.tolist()],
+        "ids": called(rows, names),
         "x": x,
-        "edges": [(f"n{a}", f"n{b}") for a, b in zip(ends.tolist(), others.tolist(), strict=True)],
-        "labels": named,
+        "edges": called(np.stack([ends, others], axis=1), names),
+        "labels": dict(zip(called(shown, names).tolist(), (shown % CLASSES).tolist(), strict=True)),
     }
 
 
-def measure(row: str, nodes: int, folder: Path, given: argparse.Namespace) -> dict[str, Any]:
-    """Measures one size; everything in seconds, bytes or counts."""
+def called(rows: Array, names: bool) -> Array:
+    """Returns the ids of rows: themselves, or as text."""
+    return np.char.add("n", rows.astype(str)) if names else rows
+
+
+def steps(nodes: int) -> Iterator[tuple[int, int]]:
+    """Yields first node and number of each step that fills a graph, larger ones later."""
+    first = 0
+    while first < nodes:
+        count = min(STEP if first < MANY else MANY, nodes - first)
+        yield first, count
+        first += count
+
+
+def say(**found: Any) -> None:
+    """Prints what is known by now."""
+    print(json.dumps(found), flush=True)
+
+
+def fill(row: str, nodes: int, folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+    """Brings a state to a size, step by step, then by batches; seconds, bytes or counts."""
     import torch  # noqa: PLC0415 - in this process alone
 
     from evergraph import ContinualNodeClassifier  # noqa: PLC0415
 
     torch.set_num_threads(given.threads)
     method, settings, labelled = ROWS[row]
+    begin, taken = time.perf_counter(), dict[str, list[float]]()
     clf = ContinualNodeClassifier(method, settings=settings, device="cpu")
-    for first in range(0, nodes, STEP):
-        count = min(STEP, nodes - first)
-        clf.learn(**batch(first, count, min(1.0, 1000 / count), 0))
-    clf.save(folder)
-    taken: dict[str, list[float]] = {}
+    for first, count in steps(nodes):
+        with timed(taken, "made"):
+            new = batch(first, count, min(1.0, 1000 / count), 0, names=given.names)
+        with timed(taken, "fill"):
+            clf.learn(**new)
+        cost = {name: round(values[-1], 2) for name, values in taken.items()}
+        say(nodes=first + count, **cost, resident_mb=round(resident()))
+    found: dict[str, Any] = {name: sum(values) for name, values in taken.items()}
+    taken = {}
+    with timed(taken, "first_save"):
+        clf.save(folder)
     for at in range(REPEATS):
-        new = batch(nodes + at * BATCH, BATCH, labelled, 0)
+        new = batch(nodes + at * BATCH, BATCH, labelled, 0, names=given.names)
         with timed(taken, "learn"):
             clf.learn(**new)
         with timed(taken, "save"):
             clf.save(folder)
-    del clf
-    with timed(taken, "open"):
-        clf = ContinualNodeClassifier.load(folder, device="cpu")
-    rng = np.random.default_rng(1)
-    clf.predict(["n1"])  # compiles and caches whatever a first prediction needs
-    for count, repeats in ((1, 9), (1000, 3)):
-        for _ in range(repeats):
-            forget(clf)
-            ids = [f"n{at}" for at in rng.integers(nodes, size=count)]
-            with timed(taken, f"predict_{count}"):
-                clf.predict(ids)
-    found: dict[str, Any] = {"row": row, "nodes": nodes, "threads": given.threads}
     found |= {name: statistics.median(values) for name, values in taken.items()}
     found["folder_mb"] = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
     found["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    found["resident_mb"] = resident()
-    if given.small:
-        found["small"] = many_small(clf, folder, nodes + REPEATS * BATCH, given.small)
+    say(**found, so_far_s=time.perf_counter() - begin)
     if given.refit:
         del clf
-        everything, again = batch(0, nodes, min(1.0, 1000 / min(nodes, STEP)), 0), {}
+        share, again = min(1.0, 1000 / min(nodes, STEP)), dict[str, list[float]]()
+        everything = batch(0, nodes, share, 0, names=given.names)
         with timed(again, "refit"):
             ContinualNodeClassifier(method, settings=settings, device="cpu").learn(**everything)
         found |= {name: value for name, (value,) in again.items()}
+    return found
+
+
+def use(row: str, nodes: int, folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+    """Opens a state and predicts; memory is told beside that of a state of one batch."""
+    import torch  # noqa: PLC0415 - in this process alone
+
+    from evergraph import ContinualNodeClassifier  # noqa: PLC0415
+
+    torch.set_num_threads(given.threads)
+    method, settings, labelled = ROWS[row]
+    small = ContinualNodeClassifier(method, settings=settings, device="cpu")
+    small.learn(**batch(0, BATCH, labelled, 0, names=given.names))
+    taken, found = dict[str, list[float]](), {"baseline_mb": resident()}
+    with timed(taken, "open"):
+        clf = ContinualNodeClassifier.load(folder, device="cpu")
+    rng = np.random.default_rng(1)
+    if labelled:
+        clf.predict(called(np.ones(1, dtype=int), given.names))  # compiles and caches
+    for count, repeats in ((1, 9), (1000, 3)):
+        for _ in range(repeats if labelled else 0):
+            forget(clf)
+            ids = called(rng.integers(nodes, size=count), given.names)
+            with timed(taken, f"predict_{count}"):
+                clf.predict(ids)
+    found |= {name: statistics.median(values) for name, values in taken.items()}
+    found["resident_mb"] = resident()
+    found["use_peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    say(**found)
+    if given.small:
+        found["small"] = many_small(clf, folder, nodes + REPEATS * BATCH, given)
     return found
 
 
@@ -108,13 +156,17 @@ def forget(clf: Any) -> None:
     clf._now().__dict__.pop("_logits", None)
 
 
-def many_small(clf: Any, folder: Path, first: int, count: int) -> dict[str, list[float]]:
+def many_small(
+    clf: Any, folder: Path, first: int, given: argparse.Namespace
+) -> dict[str, list[float]]:
     """Changes of five nodes, saved one by one; figures of every tenth part."""
+    count = given.small
     part, found = max(count // 10, 1), {"ms": [], "resident_mb": [], "folder_mb": [], "files": []}
     for start in range(0, count, part):
         begin = time.process_time()
         for at in range(start, start + part):
-            clf.learn(**batch(first + 5 * at, 5, 0.0, 2)).save(folder)
+            new = batch(first + 5 * at, 5, 0.0, 2, names=given.names)
+            clf.learn(**new).save(folder)
         found["ms"].append(round(1e3 * (time.process_time() - begin) / part, 2))
         found["resident_mb"].append(round(resident(), 1))
         size = sum(path.stat().st_size for path in folder.iterdir())
@@ -151,12 +203,16 @@ def resident() -> float:
 
 
 def rows(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Measures every row at every size, each in a process of its own."""
+    """Measures every row at every size, each in processes of its own."""
     context = multiprocessing.get_context("spawn")
     for name in given.row:
         for size in map(int, given.nodes):
-            with tempfile.TemporaryDirectory() as place, context.Pool(1) as pool:
-                yield pool.apply(measure, (name, size, Path(place) / "state", given))
+            found: dict[str, Any] = {"row": name, "nodes": size, "threads": given.threads}
+            with tempfile.TemporaryDirectory() as place:
+                for part in (fill, use):
+                    with context.Pool(1) as pool:
+                        found |= pool.apply(part, (name, size, Path(place) / "state", given))
+            yield found
 
 
 def main() -> None:
@@ -166,9 +222,10 @@ def main() -> None:
     parser.add_argument("--nodes", nargs="+", type=float, default=[1e4, 1e5])
     parser.add_argument("--small", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--names", action="store_true", help="text as ids")
     parser.add_argument("--refit", action="store_true")
     for found in rows(parser.parse_args()):
-        print(json.dumps(found), flush=True)
+        say(**found)
 
 
 if __name__ == "__main__":

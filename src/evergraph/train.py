@@ -21,6 +21,7 @@ from evergraph.nn.device import (
     make_plan,
     total_memory,
     training_bytes,
+    warn_of_memory,
 )
 from evergraph.nn.model import restore_model
 from evergraph.stream import Features, GraphView, LabelledNodes, TaskStream
@@ -192,9 +193,12 @@ def plan_for(
     channels = max(learner.model.encoder.channels) if learner.model is not None else None
     needed = training_bytes(*sizes, stored, model, channels=channels, plain=plain)
     memory = total_memory(device)
+    plan = make_plan(training.batch_size, needed, memory)
     if "channels" not in learner.method.config.unused():
         check_network(model, features.shape[1], memory)
-    return make_plan(training.batch_size, needed, memory)
+        if plan.batch_size is None:
+            warn_of_memory("Training on the whole graph", needed, device)
+    return plan
 
 
 def evaluate(

@@ -13,7 +13,6 @@ from evergraph.closed_form.propagation import (
     affinity,
     coefficients,
     mean_field,
-    nested_sample,
     propagate,
     unary_terms,
 )
@@ -136,11 +135,3 @@ def test_unary_term_is_regressed_on_some_nodes_when_there_are_many(monkeypatch):
     torch.testing.assert_close(unary[others], (x @ regressed(x[some], q[some], 4))[others])
     without_first = x[0] @ regressed(x[some[1:]], q[some[1:]], 4)
     torch.testing.assert_close(unary[0], without_first)
-
-
-def test_a_nested_sample_is_even_and_grows_at_its_end():
-    assert nested_sample(4, 4).tolist() == [0, 1, 2, 3]
-    assert nested_sample(5, 4).tolist() == [0, 2, 4]
-    assert nested_sample(8, 4).tolist() == [0, 2, 4, 6]
-    assert nested_sample(9, 4).tolist() == [0, 4, 8]
-    assert nested_sample(0, 4).tolist() == []

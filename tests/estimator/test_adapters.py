@@ -67,6 +67,33 @@ def test_arrays_and_tensors_are_as_good_as_lists():
     assert learned(list(np.array(IDS)), list(X), pairs, LABELS) == PLAIN
 
 
+@pytest.mark.parametrize("make", [np.array, torch.tensor, "pandas", "polars"])
+def test_arrays_of_whole_numbers_are_as_good_as_lists(make: Any):
+    ids, pairs = [3, 1, 2**40, -5], [(3, 1), (1, 2**40), (2**40, -5)]
+    column = table = make
+    if isinstance(make, str):
+        frames = pytest.importorskip(make)
+        column = frames.Series
+
+        def table(rows: list[Any]) -> Any:
+            return frames.DataFrame(
+                {side: [row[at] for row in rows] for at, side in enumerate("st")}
+            )
+
+    one, other = (quick(validation_fraction=0, settings={"epochs": 1}) for _ in range(2))
+    one.learn(ids, X, pairs, LABELS).update([1], X[:1]).remove([3], [(2**40, -5)])
+    other.learn(column(ids), X, table(pairs), LABELS)
+    other.update(column([1]), X[:1]).remove(column([3]), table([(2**40, -5)]))
+    assert stored(one) == stored(other)
+    assert other.predict(column([1, -5])).tolist() == one.predict([1, -5]).tolist()
+    for wrong in ({"ids": [7, 7], "x": X[:2]}, {"ids": [1], "x": X[:1]}, {"ids": [9], "x": X[:2]}):
+        with pytest.raises(InputError) as told:
+            one.learn(**wrong)
+        with pytest.raises(InputError) as also:
+            other.learn(**{**wrong, "ids": column(wrong["ids"])})
+        assert str(told.value) == str(also.value)
+
+
 def test_whole_numbers_of_numpy_are_whole_numbers():
     clf = quick(validation_fraction=0, settings={"epochs": 1})
     clf.learn(list(np.arange(3)), np.eye(3), [(np.int64(0), 1)], list(np.array([5, 6, 5])))

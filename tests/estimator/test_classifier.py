@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from batches import SMALL, batches, quick, settings_of, stored
 from evergraph.errors import InputError
 from evergraph.estimator import ContinualNodeClassifier
-from evergraph.events import TaskDone
+from evergraph.events import TaskDone, TaskStarted
 from evergraph.methods import METHODS, TrainConfig, make_method
 from evergraph.nn import ModelConfig
 from evergraph.stream import Graph, Protocol, TaskStream
@@ -413,3 +415,31 @@ def test_diagnose_tells_what_is_there_and_warns():
     text = " ".join(lone.diagnose()["warnings"])
     assert "no held-out node" in text
     assert "2 nodes of the buffer have no neighbour" in text
+
+
+@pytest.mark.parametrize("text", [True, False])
+def test_what_a_change_keeps_is_told_before_it_is_learned(
+    text: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    clf = quick(validation_fraction=0, settings={"epochs": 1})
+    sizes, told = [], []
+    for first in (0, 11_000):  # predictions of so many are not kept
+        rows = range(first, first + 11_000)
+        ids = [f"node {row}" for row in rows] if text else list(rows)
+        edges, labels = list(pairwise(ids)), dict(zip(ids[:4], "uvuv", strict=True))
+        x = np.random.default_rng(first).random((11_000, 16))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # there is room
+            clf.learn(ids, x, edges, labels, on_event=told.append)
+        clf.save(tmp_path / "state")
+        sizes.append(sum(path.stat().st_size for path in (tmp_path / "state").iterdir()))
+    report = clf.history_[-1]["report"]
+    assert report["stored_bytes"] == pytest.approx(sizes[1] - sizes[0], rel=0.3)
+    assert report["stored_bytes"] < report["held_bytes"] < 2 * report["stored_bytes"]
+    started = [event for event in told if isinstance(event, TaskStarted)]
+    disk, memory = report["stored_bytes"] / 1e6, report["held_bytes"] / 1e6
+    expected = f"this change keeps {disk:.1f} MB on disk and {memory:.1f} MB in memory"
+    assert started[1].reason.endswith(expected)
+    monkeypatch.setattr("evergraph.nn.device.free_memory", lambda device: 100_000)
+    with pytest.warns(UserWarning, match="Taking the change in takes about .* of memory are free"):
+        clf.learn([f"{row}" if text else row for row in range(30_000, 32_000)], np.ones((2000, 16)))

@@ -14,7 +14,8 @@ import torch
 from batches import batches, quick, stored
 from evergraph.closed_form.features import FeatureConfig, PropagatedFeatures
 from evergraph.estimator import ContinualNodeClassifier, state, step
-from evergraph.methods import METHODS, analytic
+from evergraph.methods import METHODS, analytic, dslr
+from evergraph.methods.base import nested_sample
 from evergraph.stream import Graph, Protocol, TaskStream
 
 ROW = torch.tensor([7])
@@ -63,6 +64,50 @@ def test_edges_that_a_method_edited_are_part_of_a_neighbourhood(
     for ids in ([3], edits.added[:, 0].tolist(), [*range(40, 48)]):
         assert np.allclose(clf.predict_proba(ids), whole[ids], atol=1e-6)
     assert clf._now().known_logits is None
+
+
+@pytest.mark.parametrize("path", ["auto", "plain"])
+@pytest.mark.parametrize("backbone", ["gat", "gcn", "sage"])
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_all_nodes_of_a_large_graph_are_predicted_in_blocks_as_on_the_whole(
+    stream: TaskStream, monkeypatch: pytest.MonkeyPatch, backbone: str, layers: int, path: str
+):
+    settings = {"backbone": backbone, "num_layers": layers, "attention": path}
+    settings |= {"tau": 0.5, "num_neighbors": 3}
+    clf = learned(stream, "dslr", settings=settings, validation_fraction=0)
+    assert clf._now().edits
+    whole, cpu = clf._now()._predict(torch.device("cpu")), torch.device("cpu")
+    monkeypatch.setattr(state, "MANY", 5)
+    monkeypatch.setattr(state, "BLOCK", 7)
+    del clf._now().graph.__dict__["adjacency"]
+    monkeypatch.setattr("evergraph.estimator.graph.GrowingGraph.adjacency", None)  # nobody needs it
+    torch.testing.assert_close(clf._now()._predict(cpu), whole, rtol=0, atol=1e-5)
+
+
+def test_dslr_learns_from_what_is_around_and_a_sample(
+    stream: TaskStream, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(step, "LARGE", 5)
+    monkeypatch.setattr(dslr, "SAMPLED", 8)
+    shown: list[int] = []
+    monkeypatch.setattr(step, "started", lambda view, *_: shown.append(view.num_nodes))
+    settings = {"tau": 0.5, "num_neighbors": 3, "num_candidates": 6, "num_layers": 1}
+    clf = quick("dslr", validation_fraction=0, settings=settings | {"buffer_size": 6})
+    for batch in batches(stream):
+        few = dict(list(batch["labels"].items())[:4])
+        clf.learn(**{**batch, "labels": few}, on_event=lambda event: None)
+    present = clf._now()
+    assert shown[-1] < 90
+    report = clf.history_[-1]["report"]["structure"]
+    assert report["added_edges"] == present.edits.added.shape[1] > 0
+    assert report["deleted_edges"] == present.edits.deleted.shape[1] > 0
+    known = present.graph.adjacency
+    assert known.has_edges(*present.edits.deleted).all()
+    assert not known.has_edges(*present.edits.added).any()
+    method = present.learner.method
+    assert method.candidates.shape == (len(method.buffer), 6)
+    assert int(method.candidates.max()) < 90
+    assert torch.isin(present.edits.added, method.buffer.nodes).any()
 
 
 @pytest.mark.parametrize("hops", ["0", "0+1+2"])
@@ -163,6 +208,14 @@ def test_what_is_around_the_nodes_is_enough_to_learn(
     assert (first.num_seen, first.next_task) == (second.num_seen, second.next_task) == (90, 3)
     if first.method.buffer is not None:
         assert first.method.buffer.nodes.tolist() == second.method.buffer.nodes.tolist()
+
+
+def test_a_nested_sample_is_even_and_grows_at_its_end():
+    assert nested_sample(4, 4).tolist() == [0, 1, 2, 3]
+    assert nested_sample(5, 4).tolist() == [0, 2, 4]
+    assert nested_sample(8, 4).tolist() == [0, 2, 4, 6]
+    assert nested_sample(9, 4).tolist() == [0, 4, 8]
+    assert nested_sample(0, 4).tolist() == []
 
 
 def test_few_of_many_held_out_nodes_judge_and_classes_weigh_what_they_have(

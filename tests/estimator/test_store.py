@@ -13,16 +13,19 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from batches import contents, quick, stored
 from evergraph.errors import InputError
 from evergraph.estimator import ContinualNodeClassifier
+from evergraph.estimator.graph import Grown
 from evergraph.estimator.inputs import Change, make_change
 from evergraph.estimator.state import State
 from evergraph.estimator.step import advance
@@ -621,3 +624,16 @@ def test_two_writers_take_turns(folder: Path):
         assert list(pool.map(write, (100, 200))) == [5, 5]
     assert len(load(folder).ids_) == 12 + 2 * 30
     assert Store(folder).numbers() == [11, 12]
+
+
+def test_state_whose_edges_take_eight_bytes_goes_on(tmp_path: Path):
+    first, second = learn(tmp_path / "new", 0), learn(tmp_path / "new", 6)
+    edges = Grown.of(first.graph.edges.array.astype(np.int64))
+    old = ContinualNodeClassifier("replay", settings=SMALL, device="cpu")
+    old._state = replace(first, graph=replace(first.graph, edges=edges), saved=None)
+    old.save(tmp_path / "old")
+    grown = learn(tmp_path / "old", 6)
+    there, _ = load_state(tmp_path / "old")
+    assert there.graph.edges.array.dtype == np.int64
+    assert there.graph.edges.array.tolist() == second.graph.edges.array.tolist()
+    assert grown.logits(CPU).tolist() == second.logits(CPU).tolist()

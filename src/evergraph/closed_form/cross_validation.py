@@ -8,7 +8,7 @@ their scale does not matter.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -147,13 +147,16 @@ class LeftOut:
         told = self.new_classes and self.old_nodes.numel() > 0
         self.past = float(ridge.share[self.old].sum()) if told else 0.0
 
-    def scores(self, rows: Rows) -> Sequence[Tensor]:
-        """Scores all nodes without each group, then with all training nodes, each ``[n, k]``."""
+    def scores(self, rows: Rows) -> Tensor:
+        """Scores all nodes without each group, then with all training nodes, side by side."""
         ridge, labels = self.ridge, self.train.labels
         groups = [ridge.training_rows(self.x[group], labels[group]) for group in self.groups]
         without = [ridge.weights_without(group, self.strength) for group in groups]
-        together = rows.times(torch.cat([*without, ridge.weights(self.strength)], dim=1))
-        return torch.split(together, len(ridge.moments.labels), dim=1)
+        return rows.times(torch.cat([*without, ridge.weights(self.strength)], dim=1))
+
+    def split(self, together: Tensor) -> Sequence[Tensor]:
+        """Takes apart what :meth:`scores` put side by side, each ``[n, k]``."""
+        return torch.split(together, len(self.ridge.moments.labels), dim=1)
 
     def pick(self, everyone: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
         """Picks what is judged from such scores of all nodes.
@@ -167,16 +170,25 @@ class LeftOut:
         return torch.cat(own)[back], earlier
 
     def teleport_losses(
-        self, scores: Sequence[Tensor], graph: Adjacency, teleports: Sequence[float]
-    ) -> dict[float, float]:
-        """Returns the loss of every teleport probability, given :meth:`scores`."""
+        self, scores: Tensor, graph: Adjacency, teleports: Sequence[float], likely: float
+    ) -> tuple[dict[float, float], Tensor]:
+        """Returns the loss of every teleport probability, given :meth:`scores`.
+
+        What the likely one makes of all scores is returned too: it is computed on the way.
+        """
         mean = propagation_matrix(graph, "mean", self_loops=True)
         own, earlier = [], []
-        for steps in zip(*(powers(one, mean) for one in scores), strict=True):
-            picked = self.pick(steps)
-            own.append(picked[0])
-            earlier.append(picked[1])
-        return {value: self.loss(mix(own, value), mix(earlier, value)) for value in teleports}
+
+        def noted() -> Iterator[Tensor]:
+            for step in powers(scores, mean):
+                picked = self.pick(self.split(step))
+                own.append(picked[0])
+                earlier.append(picked[1])
+                yield step
+
+        mixed = mix(noted(), likely)
+        losses = {value: self.loss(mix(own, value), mix(earlier, value)) for value in teleports}
+        return losses, mixed
 
     def loss(self, own: Tensor, earlier: Tensor) -> float:
         """Returns the mean loss at the temperature of least loss, given what :meth:`pick` does."""

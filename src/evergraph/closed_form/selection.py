@@ -23,7 +23,13 @@ from evergraph.closed_form.cross_validation import (
 )
 from evergraph.closed_form.features import FeatureConfig, Rows
 from evergraph.closed_form.moments import Moments
-from evergraph.closed_form.propagation import evenly_spaced, mean_field, propagate, unary_terms
+from evergraph.closed_form.propagation import (
+    evenly_spaced,
+    mean_field,
+    propagate,
+    softmax,
+    unary_terms,
+)
 from evergraph.closed_form.ridge import Ridge, TrainingRows, balanced_weights
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.tasks import LabelledNodes
@@ -193,7 +199,7 @@ class Selection:
         return self._inferred(unary_terms([probabilities], features)[0], probabilities, graph)
 
     def _probabilities(self, scores: Tensor) -> Tensor:
-        return (scores / self.losses["score_temperature"].best).softmax(dim=1)
+        return softmax(scores / self.losses["score_temperature"].best)
 
     def _inferred(self, unary: Tensor, probabilities: Tensor, graph: Adjacency) -> Tensor:
         return mean_field(unary / self.losses["unary_temperature"].best, probabilities, graph)
@@ -212,13 +218,15 @@ class Selection:
         given = self.given_teleport != "auto" and self.given_mean_field is False
         if given or self.local or not judged.count:
             return
-        scores = judged.scores(rows)
+        scores, plain, likely = judged.scores(rows), None, 1.0
         if self.given_teleport == "auto":
-            losses = judged.teleport_losses(scores, graph, TELEPORTS)
+            likely = self.teleport if self.losses["teleport"] else 1.0
+            losses, plain = judged.teleport_losses(scores, graph, TELEPORTS, likely)
             self.losses["teleport"].add(losses, judged.count)
         if self.given_mean_field is not False:
-            plain = [propagate(one, graph, self.teleport) for one in scores]
-            self._select_mean_field(plain, judged, features, graph)
+            if plain is None or self.teleport != likely:
+                plain = propagate(scores, graph, self.teleport)
+            self._select_mean_field(judged.split(plain), judged, features, graph)
 
     def _select_mean_field(
         self, plain: Sequence[Tensor], judged: LeftOut, features: Rows, graph: Adjacency

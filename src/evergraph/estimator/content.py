@@ -91,7 +91,7 @@ def restore_state(content: Mapping[str, Any]) -> State:
         check_rows(rows[:, None], n)
         arrays["dense"].array[rows.numpy()] = x.numpy()  # nobody else has it yet
         graph = replace(graph, patched=rows)
-    check_rows(content["edges"].array, n, n)
+    check_rows(content["edges"].array, n, n, kinds=("int32", "int64"))
     edits = [check_rows(content["edits"][key].T, n, n).T for key in ("added", "deleted")]
     for key in ("held_out", "granted"):
         check_rows(content[key].array, n, k)
@@ -120,16 +120,15 @@ def restore_state(content: Mapping[str, Any]) -> State:
 
 def _restore_names(content: Mapping[str, Any]) -> Names:
     names = Names(content["keys"], content["text"], content["ends"])
-    keys = np.sort(names.keys.array)
-    _check_kind(keys, "int64", 1)
-    if (keys[1:] == keys[:-1]).any():
+    _check_kind(names.keys.array, "int64", 1)
+    if not names.are_distinct:
         raise ValueError("a name twice")
     if names.text is not None and names.ends is not None:
         data, ends = names.text.array, names.ends.array
         _check_kind(data, "uint8", 1)
         _check_kind(ends, "int64", 1)
         lengths = np.diff(ends, prepend=0)
-        whole = ends.size == keys.size and (lengths > 0).all() and lengths.sum() == data.size
+        whole = ends.size == len(names) and (lengths > 0).all() and lengths.sum() == data.size
         if not whole or (data[ends[:-1]] & 0xC0 == 0x80).any():  # within a character
             raise ValueError("names that are none")
         data.tobytes().decode()
@@ -171,7 +170,7 @@ def change_content(change: Change) -> dict[str, Any]:
     """Returns plain values and arrays that :func:`restore_change` takes back: names as JSON."""
     plain = {key: value for key, value in vars(change).items() if key not in {"x", "updated_x"}}
     labels = [list(change.labels), list(change.labels.values())]
-    text = json.dumps({**plain, "labels": labels}).encode()
+    text = json.dumps({**plain, "labels": labels}, default=np.ndarray.tolist).encode()
     return {
         "text": torch.frombuffer(bytearray(text), dtype=torch.uint8),
         "x": _features_content(change.x),
@@ -240,10 +239,10 @@ def _check_features(arrays: Mapping[str, Grown], num_nodes: int, width: int) -> 
         raise ValueError("features of other nodes")
 
 
-def check_rows(rows: Any, *counts: int) -> Any:
+def check_rows(rows: Any, *counts: int, kinds: tuple[str, ...] = ("int64",)) -> Any:
     """Refuses columns ``[m, c]`` of numbers that are not in ``[0, count)`` each."""
     array = rows if isinstance(rows, np.ndarray) else rows.numpy()
-    _check_kind(array, "int64", 2)
+    _check_kind(array, str(array.dtype) if str(array.dtype) in kinds else kinds[0], 2)
     if array.shape[1] != len(counts):
         raise ValueError("other columns")
     for column, count in zip(array.T, counts, strict=True):

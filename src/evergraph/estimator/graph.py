@@ -23,13 +23,15 @@ from evergraph.stream import Adjacency, Features, SparseRows
 
 Id = str | int
 Array = np.ndarray[Any, np.dtype[Any]]
+#: Names of nodes; whole numbers may be an array, so that nothing loops over them.
+Ids = Sequence[Id] | Array
 SPARSE = ("values", "indices", "indptr")
-#: Names that came since the index was sorted, as a share of those that were there.
-UNSORTED = 0.25
 #: The largest share of nodes whose features are stored beside the rest.
 MOST_PATCHED = 1 / 16
 #: Up to so many edges all are compared with new ones.
 FEW_EDGES = 20_000
+#: The most nodes: edges are pairs of rows in four bytes each.
+MOST_NODES = 1 << 31
 _extending = threading.Lock()
 
 
@@ -84,6 +86,10 @@ class Grown:
         """Tells whether nobody has appended to this snapshot."""
         return self._buffer.used == self.length
 
+    def has_room(self, count: int) -> bool:
+        """Tells whether so many rows can be appended without copying those that are there."""
+        return self.is_newest and self.length + count <= self._buffer.data.shape[0]
+
     def replaced(self, at: Array, rows: Array) -> Grown:
         """Returns a copy with other rows at some places, of the same lineage."""
         data = self.array.copy()
@@ -107,11 +113,35 @@ class Grown:
 
 @dataclass
 class _Index:
-    """Rows by key: sorted ones, and a dictionary of what came since."""
+    """Rows by key in sorted runs, each less than half as long as the one before.
 
-    keys: Array
-    rows: Array
-    recent: dict[int, int] = field(default_factory=dict)
+    It is extended when it is needed; names that grew share it.
+    """
+
+    runs: tuple[tuple[Array, Array], ...] = ()  # keys, ascending, and their rows
+
+    def cover(self, keys: Array) -> None:
+        """Takes in keys that it lacks."""
+        with _extending:  # who predicts may do so while another thread learns
+            runs = list(self.runs)
+            begin = sum(run[0].size for run in runs)
+            if begin >= keys.size:
+                return
+            order = np.argsort(keys[begin:], kind="stable")
+            runs.append((keys[begin:][order], (begin + order).astype(np.int32)))
+            while len(runs) > 1 and 2 * runs[-1][0].size >= runs[-2][0].size:
+                both, rows = (np.concatenate(parts) for parts in zip(*runs[-2:], strict=True))
+                order = np.argsort(both, kind="stable")
+                runs[-2:] = [(both[order], rows[order])]
+            self.runs = tuple(runs)
+
+    def find(self, keys: Array) -> Array:
+        """Returns the row of each key, −1 where there is none."""
+        found = np.full(keys.size, -1)
+        for there, rows in self.runs:
+            at = np.searchsorted(there, keys).clip(max=there.size - 1)
+            found = np.where(there[at] == keys, rows[at], found)
+        return found
 
 
 @dataclass(frozen=True)
@@ -125,7 +155,7 @@ class Names:
     keys: Grown  # [n] int64
     text: Grown | None = None  # [bytes] uint8, all names one after the other
     ends: Grown | None = None  # [n] int64, where each ends in text
-    _index: list[_Index] = field(default_factory=list, compare=False)  # none until it is needed
+    _index: _Index = field(default_factory=_Index, compare=False, repr=False)
 
     @property
     def kind(self) -> type[Id] | None:
@@ -146,31 +176,30 @@ class Names:
         begins = np.where(at > 0, ends[at - 1], 0).tolist()
         return [str(data[a:b], "utf-8") for a, b in zip(begins, ends[at].tolist(), strict=True)]
 
-    def where(self, names: Sequence[Id]) -> Array:
+    def where(self, names: Ids) -> Array:
         """Returns the row of each name, ``[m]``, −1 where it is not known."""
-        if not len(self) or not names or type(names[0]) is not self.kind:
+        if not len(self) or kind_of(names) is not self.kind:
             return np.full(len(names), -1)
         rows = self._by_key(_keys(names))
+        if self.text is None:
+            return rows
         known = np.flatnonzero(rows >= 0)
         there = self.take(rows[known])
         wrong = [at for at, name in zip(known.tolist(), there, strict=True) if name != names[at]]
         rows[wrong] = -1
         return rows
 
-    def append(self, names: Sequence[Id]) -> Names:
+    def append(self, names: Ids) -> Names:
         """Adds names, which must be new and of one kind."""
         keys = _keys(names)
-        if len(np.unique(keys)) < len(names) or (len(self) and (self._by_key(keys) >= 0).any()):
+        if not are_distinct(keys) or (len(self) and (self._by_key(keys) >= 0).any()):
             raise InputError(
                 "Expected names with different hashes (got two that share one, which happens once "
                 "in a billion graphs); rename one of them."
             )
-        index = self._index if self.keys.is_newest else []
-        if index:
-            new = enumerate(keys.tolist(), len(self))
-            index[0].recent.update((key, row) for row, key in new)
+        index = self._index if self.keys.is_newest else _Index()
         grown = self.keys.append(keys)
-        if isinstance(names[0], int):
+        if kind_of(names) is int:
             return Names(grown, _index=index)
         texts = [str(name).encode() for name in names]
         text, ends = self.text, self.ends
@@ -189,19 +218,16 @@ class Names:
         text = self.text.array[np.repeat(stay, lengths)]
         return Names(keys, Grown.of(text), Grown.of(np.cumsum(lengths[stay])))
 
+    @property
+    def are_distinct(self) -> bool:
+        """Tells whether no two keys are the same."""
+        self._index.cover(self.keys.array)
+        return all((keys[1:] > keys[:-1]).all() for keys, _ in self._index.runs)
+
     def _by_key(self, keys: Array) -> Array:
         """Looks keys up; what is found may be another name of the same key."""
-        index = self._index[0] if self._index else _Index(keys[:0], keys[:0])
-        recent, sorted_ones = len(index.recent), index.keys.size
-        if recent > max(1000, UNSORTED * sorted_ones) or recent + sorted_ones < len(self):
-            order = np.argsort(self.keys.array, kind="stable")
-            index = _Index(self.keys.array[order], order)
-            self._index[:] = [index]
-        at = np.searchsorted(index.keys, keys).clip(max=max(index.keys.size - 1, 0))
-        rows = np.where(index.keys[at] == keys, index.rows[at], -1)
-        if index.recent:
-            missing = np.flatnonzero(rows < 0)
-            rows[missing] = [index.recent.get(key, -1) for key in keys[missing].tolist()]
+        self._index.cover(self.keys.array)
+        rows = self._index.find(keys)
         rows[rows >= len(self)] = -1  # of a longer list that shares the index
         return rows
 
@@ -222,9 +248,9 @@ class Neighbourhood(NamedTuple):
 class _Star:
     """A forward star over edges, extended when it is needed; graphs that grew share it."""
 
-    head: Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    following: Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    degree: Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    head: Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    following: Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    degree: Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     num_ends: int = 0
 
     def cover(self, ends: Array, num_nodes: int) -> None:
@@ -232,10 +258,11 @@ class _Star:
         from evergraph.kernels import forward_star  # noqa: PLC0415 - numba is slow to import
 
         with _extending:  # who predicts may do so while another thread learns
-            self.head = _with_room(self.head, num_nodes, -1)
-            self.degree = _with_room(self.degree, num_nodes, 0)
+            kind = np.int32 if ends.size < 1 << 31 else np.int64
+            self.head = _with_room(self.head, num_nodes, kind, -1)
+            self.degree = _with_room(self.degree, num_nodes, kind, 0)
             if self.num_ends < ends.size:
-                self.following = _with_room(self.following, ends.size)
+                self.following = _with_room(self.following, ends.size, kind)
                 forward_star.extend(self.head, self.following, self.degree, ends, self.num_ends)
                 self.num_ends = ends.size
 
@@ -255,14 +282,14 @@ class GrowingGraph:
     names: Names
     arrays: Mapping[str, Grown]  # ``dense``, or ``values``, ``indices`` and ``indptr``
     width: int  # d, 0 before the first nodes
-    edges: Grown  # [E, 2] int64, undirected, each once, in order of arrival
+    edges: Grown  # [E, 2] int32, undirected, each once, in order of arrival; int64 in old states
     patched: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
     _star: _Star = field(default_factory=_Star, compare=False, repr=False)
 
     @classmethod
     def empty(cls) -> GrowingGraph:
         """Makes a graph without nodes, whose first ones decide on the features."""
-        return cls(Names(Grown.empty(np.int64)), {}, 0, Grown.empty(np.int64, 2))
+        return cls(Names(Grown.empty(np.int64)), {}, 0, Grown.empty(np.int32, 2))
 
     @property
     def num_nodes(self) -> int:
@@ -282,7 +309,7 @@ class GrowingGraph:
     @cached_property
     def adjacency(self) -> Adjacency:
         """The whole graph in the order that kernels read, made when somebody needs it."""
-        pairs = self.edges.tensor.T
+        pairs = self.edges.tensor.T.long()
         return Adjacency.from_edges(torch.cat([pairs, pairs.flip(0)], dim=1), self.num_nodes)
 
     @cached_property
@@ -290,25 +317,30 @@ class GrowingGraph:
         """Counts each node's neighbours, ``[n]``."""
         return torch.bincount(self.edges.tensor.flatten(), minlength=self.num_nodes)
 
-    def find(self, ids: Sequence[Id], what: str) -> Tensor:
+    def find(self, ids: Ids, what: str) -> Tensor:
         """Returns the rows of named nodes, ``[m]``; a name that is not there is an error."""
         found = self.names.where(ids)
         if (found < 0).any():
             at = int(np.argmax(found < 0))
             raise InputError(
-                f"Expected '{what}' to name known nodes (got {ids[at]!r} in row {at + 1}); "
+                f"Expected '{what}' to name known nodes (got {show(ids[at])} in row {at + 1}); "
                 "add the node first or correct the name."
             )
         return torch.from_numpy(found)
 
-    def find_pairs(self, sides: Sequence[Sequence[Id]]) -> Tensor:
+    def find_pairs(self, sides: Sequence[Ids]) -> Tensor:
         """Returns the rows of both ends of edges, ``[2, m]``."""
         return torch.stack([self.find(side, "edges") for side in sides])
 
-    def with_nodes(self, ids: Sequence[Id], x: Features) -> GrowingGraph:
+    def with_nodes(self, ids: Ids, x: Features) -> GrowingGraph:
         """Adds nodes, which must be new, without edges; features are stored as the first were."""
-        if not ids:
+        if not len(ids):
             return self
+        if self.num_nodes + len(ids) > MOST_NODES:
+            raise InputError(
+                f"Expected at most {MOST_NODES} nodes (got {self.num_nodes + len(ids)}); split the "
+                "graph."
+            )
         arrays = _append(self.arrays or _arrays(x[:0]), x)
         return replace(self, names=self.names.append(ids), arrays=arrays, width=x.shape[1])
 
@@ -318,19 +350,38 @@ class GrowingGraph:
         keys = (high * self.num_nodes + low)[low != high].numpy()
         keys = keys[np.sort(np.unique(keys, return_index=True)[1])]  # the first of each, in order
         high_rows, low_rows = np.divmod(keys, max(self.num_nodes, 1))
-        new = ~self._has_edges(low_rows, high_rows)
+        new = ~self._joined(low_rows, high_rows)
         if not new.any():
             return self
         star = self._star if self.edges.is_newest else _Star()
         edges = self.edges.append(np.stack([low_rows[new], high_rows[new]], axis=1))
         return replace(self, edges=edges, _star=star)
 
+    def growth_bytes(self, ids: Ids, x: Features | None, num_edges: int) -> tuple[int, int, int]:
+        """Counts what new nodes and edges will take.
+
+        Returns the bytes of their arrays, as on disk; what they take in memory, with the index of
+        names and the forward star; and what arrays without room for them take to be copied.
+        """
+        kept: dict[str, Tensor] = {}
+        if x is not None:
+            kept = {"dense": x} if isinstance(x, Tensor) else {k: getattr(x, k) for k in SPARSE}
+        names = 8 * len(ids)
+        if kind_of(ids) is str:
+            names = 16 * len(ids) + sum(len(str(name).encode()) for name in ids)
+        stored = names + 8 * num_edges + sum(part.nbytes for part in kept.values())
+        copied = 0 if self.edges.has_room(num_edges) else self.edges.array.nbytes
+        for key, part in kept.items():
+            if key in self.arrays and not self.arrays[key].has_room(part.shape[0]):
+                copied += self.arrays[key].array.nbytes
+        return stored, stored + 20 * len(ids) + 8 * num_edges, copied
+
     def without_edges(self, pairs: Tensor) -> GrowingGraph:
         """Removes undirected pairs of rows ``[2, m]``, which must be edges."""
         if not pairs.numel():
             return self
         low, high = pairs.min(dim=0).values, pairs.max(dim=0).values
-        missing = ~self._has_edges(low.numpy(), high.numpy())
+        missing = ~self._joined(low.numpy(), high.numpy())
         if missing.any():
             at = int(np.argmax(missing))
             first, second = self.names.take(pairs[:, at].numpy())
@@ -338,9 +389,8 @@ class GrowingGraph:
                 f"Expected 'edges' to remove to exist (got {first!r} – {second!r} in row "
                 f"{at + 1}, which do not touch); leave the pair out."
             )
-        edges, n = self.edges.array, self.num_nodes
-        stay = ~np.isin(edges[:, 1] * n + edges[:, 0], (high * n + low).numpy())
-        return replace(self, edges=Grown.of(edges[stay]), _star=_Star())
+        stay = ~np.isin(self._edge_keys(), (high * self.num_nodes + low).numpy())
+        return replace(self, edges=Grown.of(self.edges.array[stay]), _star=_Star())
 
     def with_features(self, rows: Tensor, x: Features) -> GrowingGraph:
         """Replaces the features of some nodes."""
@@ -365,31 +415,43 @@ class GrowingGraph:
         stay = torch.ones(self.num_nodes, dtype=torch.bool)
         stay[rows] = False
         new_rows = torch.where(stay, torch.cumsum(stay, 0) - 1, -1)
-        edges = new_rows.index_select(0, self.edges.tensor.flatten()).view(-1, 2)
+        kept = new_rows.to(self.edges.tensor.dtype)
+        edges = kept.index_select(0, self.edges.tensor.flatten()).view(-1, 2)
         gone = (edges < 0).any(dim=1)
         edges = edges.index_select(0, torch.nonzero(~gone).flatten())
         left = torch.nonzero(stay).flatten()
         names, arrays = self.names.keep(stay.numpy()), _arrays(_take(self.features, left))
         return GrowingGraph(names, arrays, self.width, Grown.of(edges.numpy())), new_rows
 
-    def neighbourhood(self, nodes: Tensor, depth: int) -> Neighbourhood:
+    def neighbourhood(
+        self, nodes: Tensor, depth: int, beside: Tensor | None = None, *, links: bool = False
+    ) -> Neighbourhood:
         """Cuts out nodes and all within ``depth`` steps, in the time that these take.
 
         A network of ``depth`` layers gives the nodes exactly what it gives them on the whole
-        graph.
+        graph. Nodes ``beside`` come with their direct neighbours. With ``links`` edges into the rim
+        are there as well, as far as they lead from the part.
         """
+        if beside is not None:
+            inner, depth = self._reach(nodes, depth - 1)[0], 1
+            nodes = torch.cat([torch.from_numpy(inner), beside])
         found, _, counts, near = self._reach(nodes, depth)
         order = np.argsort(found)
         place = np.empty_like(order)
         place[order] = np.arange(order.size)
         pairs = np.stack([place[near], np.repeat(place[: counts.size], counts)])
-        part = Adjacency.from_edges(torch.from_numpy(pairs), order.size, symmetric=False)
+        if links:
+            pairs = np.concatenate([pairs, pairs[::-1, near >= counts.size]], axis=1)
+        part = Adjacency.from_edges(torch.from_numpy(pairs), order.size, symmetric=links)
         rows = torch.from_numpy(found[order])
         part = replace(part, whole_degree=self._degree_of(rows))
-        return Neighbourhood(rows, _take(self.features, rows), part)
+        return Neighbourhood(rows, self.take(rows), part)
 
     def field(self, nodes: Tensor, depth: int) -> ReceptiveField:
-        """Finds what ``depth`` layers need to give the rows of nodes, each once, exactly."""
+        """Finds what ``depth`` layers need to give the rows of nodes, each once, exactly.
+
+        In place of features there are the nodes whose features are read.
+        """
         found, within, counts, near = self._reach(nodes, depth)
         rows = torch.from_numpy(found)
         degree, sources = self._degree_of(rows), torch.from_numpy(near)
@@ -399,28 +461,42 @@ class GrowingGraph:
             edges = slice(0, int(counts[:inner].sum()))
             own = torch.arange(inner)
             graphs.append(Adjacency.between(sources[edges], targets[edges], own, degree[:outer]))
-        return ReceptiveField(_take(self.features, rows), tuple(reversed(graphs)), None)
+        return ReceptiveField(rows, tuple(reversed(graphs)), None)
+
+    def take(self, rows: Tensor) -> Features:
+        """Copies the features of some nodes."""
+        return _take(self.features, rows)
 
     def _reach(self, nodes: Tensor, depth: int) -> tuple[Array, Array, Array, Array]:
         from evergraph.kernels import forward_star  # noqa: PLC0415 - numba is slow to import
 
         found: tuple[Array, Array, Array, Array]
-        found = forward_star.reach(*self._chains(), nodes.numpy(), depth)
+        place = np.zeros(self.num_nodes, dtype=np.int64)
+        found = forward_star.reach(*self._chains(), nodes.numpy(), depth, place)
         return found
 
     def _degree_of(self, rows: Tensor) -> Tensor:
         if self._star.num_ends == 2 * self.num_edges:
-            return torch.from_numpy(self._star.degree[rows.numpy()])
+            return torch.from_numpy(self._star.degree[rows.numpy()]).long()
         return self.degree[rows]  # of an older graph nobody has counted them
 
-    def _has_edges(self, low: Array, high: Array) -> Array:
-        n, edges = self.num_nodes, self.edges.array
-        if len(edges) <= FEW_EDGES:
-            return np.isin(high * n + low, edges[:, 1] * n + edges[:, 0])
+    def has_edges(self, pairs: Tensor) -> Tensor:
+        """Tells for each pair of rows ``[2, m]`` whether it is an edge."""
+        low, high = pairs.min(dim=0).values.numpy(), pairs.max(dim=0).values.numpy()
+        return torch.from_numpy(self._joined(low, high))
+
+    def _joined(self, low: Array, high: Array) -> Array:
+        if self.num_edges <= FEW_EDGES:
+            return np.isin(high * self.num_nodes + low, self._edge_keys())
         from evergraph.kernels import forward_star  # noqa: PLC0415 - numba is slow to import
 
         found: Array = forward_star.has_edges(*self._chains(), low, high)
         return found
+
+    def _edge_keys(self) -> Array:
+        low, high = self.edges.array.T.astype(np.int64)
+        keys: Array = high * self.num_nodes + low
+        return keys
 
     def _chains(self) -> tuple[Array, Array, Array, int]:
         """Returns what :mod:`evergraph.kernels.forward_star` reads."""
@@ -468,19 +544,38 @@ def sparse(x: Tensor) -> SparseRows:
     return SparseRows(entries.values(), columns.contiguous(), indptr, x.shape[1])
 
 
-def _with_room(array: Array, size: int, value: int | None = None) -> Array:
+def _with_room(array: Array, size: int, kind: Any, value: int | None = None) -> Array:
     """Returns the array with at least ``size`` entries, new ones of a value if there is one."""
-    if array.size >= size:
+    if array.size >= size and array.dtype == kind:
         return array
-    grown = np.empty(size + size // 2, dtype=array.dtype)
+    grown = np.empty(size + size // 2, dtype=kind)
     grown[: array.size] = array
     if value is not None:
         grown[array.size :] = value
     return grown
 
 
-def _keys(names: Sequence[Id]) -> Array:
-    if isinstance(names[0], int):
-        return np.array(names, dtype=np.int64)
+def are_distinct(keys: Array) -> bool:
+    """Tells whether no two numbers are the same; sorting is faster than NumPy's hashing."""
+    ordered = np.sort(keys)
+    return bool((ordered[1:] > ordered[:-1]).all())
+
+
+def kind_of(names: Ids) -> type[Id] | None:
+    """Tells whether names are text or whole numbers, by the first; None without any."""
+    if not len(names):
+        return None
+    return str if isinstance(names[0], str) else int
+
+
+def show(item: Any) -> str:
+    """Quotes what a user gave, not all of it if it is long."""
+    text = repr(item.item() if isinstance(item, np.generic) else item)
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def _keys(names: Ids) -> Array:
+    if kind_of(names) is not str:
+        return np.asarray(names, dtype=np.int64)
     digests = b"".join(blake2b(str(name).encode(), digest_size=8).digest() for name in names)
     return np.frombuffer(digests, dtype="<i8").astype(np.int64)

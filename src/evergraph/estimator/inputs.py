@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from evergraph.errors import InputError
-from evergraph.estimator.graph import Id, Names, sparse
+from evergraph.estimator.graph import Array, Id, Ids, Names, are_distinct, kind_of, show, sparse
 from evergraph.stream import Features, SparseRows
 from evergraph.stream.features import from_scipy_parts
 
@@ -31,7 +31,7 @@ MISSING = frozenset({"", "nan", "na", "n/a", "#n/a", "<na>", "nat", "none", "nul
 _WHOLE_FLOAT = re.compile(r"([+-]?[0-9]+)\.0*")
 #: Halves of characters, which no encoding writes.
 _SURROGATE = re.compile("[\ud800-\udfff]")
-Pairs = tuple[list[Id], list[Id]]
+Pairs = tuple[Ids, Ids]
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class Change:
     """What happens at once, in this order: removals, new features, nodes, edges, labels."""
 
     kind: str  # learn, update or remove
-    removed: list[Id] = field(default_factory=list)
+    removed: Ids = field(default_factory=list)
     removed_edges: Pairs = field(default_factory=lambda: ([], []))
-    updated: list[Id] = field(default_factory=list)
+    updated: Ids = field(default_factory=list)
     updated_x: Features | None = None  # [len(updated), d]
-    ids: list[Id] = field(default_factory=list)
+    ids: Ids = field(default_factory=list)
     x: Features | None = None  # [len(ids), d]
     edges: Pairs = field(default_factory=lambda: ([], []))
     labels: dict[Id, Id] = field(default_factory=dict)  # of any nodes, new or old
@@ -71,7 +71,7 @@ def make_change(
     new_ids, renewed, gone = (
         unique_ids(names) if names is not None else [] for names in (ids, updated, removed)
     )
-    if new_ids and x is None:
+    if len(new_ids) and x is None:
         raise InputError(
             f"Expected 'x' with a row of features for each of {len(new_ids)} ids (got none); give "
             "them."
@@ -87,7 +87,7 @@ def make_change(
         ids=new_ids,
         x=features,
         edges=read_edges(edges),
-        labels=read_labels(labels, new_ids or renewed, classes),
+        labels=read_labels(labels, new_ids if len(new_ids) else renewed, classes),
         columns=names,
     )
 
@@ -130,27 +130,31 @@ def _is_directed(index: Tensor) -> bool:
     return bool((~torch.isin(there, back)).any())
 
 
-def read_ids(values: Any, field: str = "ids") -> list[Id]:
-    """Reads names of nodes: all text or all whole numbers."""
+def read_ids(values: Any, field: str = "ids") -> Ids:
+    """Reads names of nodes: all text or all whole numbers, which stay an array if they are one."""
+    whole = _whole(values)
+    if whole is not None and whole.ndim == 1:
+        return whole
     items = _items(values, field)
     check_names(enumerate(items, 1), field)
     return items
 
 
-def unique_ids(values: Any, field: str = "ids") -> list[Id]:
+def unique_ids(values: Any, field: str = "ids") -> Ids:
     """Reads names of nodes, each of which may come once."""
     ids = read_ids(values, field)
-    if len(set(ids)) < len(ids):
+    distinct = are_distinct(ids) if isinstance(ids, np.ndarray) else len(set(ids)) == len(ids)
+    if not distinct:
         first: dict[Id, int] = {}
         row = next(row for row, item in enumerate(ids) if first.setdefault(item, row) < row)
         raise InputError(
-            f"Expected '{field}' without repetition (got {_show(ids[row])} again in row "
+            f"Expected '{field}' without repetition (got {show(ids[row])} again in row "
             f"{row + 1}); keep one."
         )
     return ids
 
 
-def read_labels(values: Any, ids: Sequence[Id], known: Collection[Id] = ()) -> dict[Id, Id]:
+def read_labels(values: Any, ids: Ids, known: Collection[Id] = ()) -> dict[Id, Id]:
     """Reads class names beside ids; None, NaN and words for them stand for no label.
 
     A mapping names the labelled nodes itself. Blanks around a name and ``.0`` behind a whole
@@ -178,7 +182,8 @@ def read_labels(values: Any, ids: Sequence[Id], known: Collection[Id] = ()) -> d
         shown = ", ".join(sorted(map(repr, words)))
         warnings.warn(f"Nodes labelled {shown} count as unlabelled.", stacklevel=4)
     check_names(((row, item) for row, item in enumerate(items, 1) if item is not None), "labels")
-    return {name: item for name, item in zip(ids, items, strict=True) if item is not None}
+    names = _items(ids, "ids")
+    return {name: item for name, item in zip(names, items, strict=True) if item is not None}
 
 
 def check_names(rows: Iterable[tuple[int, Any]], field: str) -> None:
@@ -195,7 +200,7 @@ def check_names(rows: Iterable[tuple[int, Any]], field: str) -> None:
         else:
             first = kind
             continue
-        got = "both, the first change" if "one kind" in wrong else _show(item)
+        got = "both, the first change" if "one kind" in wrong else show(item)
         raise InputError(f"Expected '{field}' {wrong} (got {got} in row {row}); convert it.")
 
 
@@ -243,12 +248,18 @@ def read_edges(edges: Any, field: str = "edges") -> Pairs:
     if edges is None:
         return [], []
     if hasattr(edges, "columns") and hasattr(edges, "to_numpy"):
+        if len(edges.columns) == 2:
+            first, second = (read_ids(edges[name], field) for name in edges.columns)
+            return first, second
         edges = zip(*(edges[name].to_list() for name in edges.columns), strict=True)
+    whole = _whole(edges)
+    if whole is not None and whole.ndim == 2 and whole.shape[1] == 2:
+        return whole[:, 0], whole[:, 1]
     pairs = _items(edges, field)
     for row, pair in enumerate(pairs, 1):
         if isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2:
             raise InputError(
-                f"Expected '{field}' as pairs of ids (got {_show(pair)} in row {row}); give two "
+                f"Expected '{field}' as pairs of ids (got {show(pair)} in row {row}); give two "
                 "ids each."
             )
     first, second = (read_ids([pair[side] for pair in pairs], field) for side in (0, 1))
@@ -265,19 +276,19 @@ def _from_pyg(data: Any, known: Names) -> dict[str, Any]:
         raise InputError("Expected 'x' in the Data object (got none); set it.")
     n_id = getattr(data, "n_id", None)
     ids = read_ids(n_id if n_id is not None else range(int(data.num_nodes)), "n_id")
-    rows = np.flatnonzero(known.where(ids) < 0).tolist()
+    ids = np.asarray(ids, dtype=object if kind_of(ids) is str else np.int64)
+    rows = np.flatnonzero(known.where(ids) < 0)
     labels: list[Any] = [None] * len(ids)
     if getattr(data, "y", None) is not None:
         y = data.y.flatten().tolist()
         mask = getattr(data, "train_mask", None)
         shown = [True] * len(y) if mask is None else mask.tolist()
         labels = [v if s and v >= 0 else None for v, s in zip(y, shown, strict=True)]
-    source, target = data.edge_index.tolist()
     return {
-        "ids": [ids[row] for row in rows],
+        "ids": ids[rows],
         "x": data.x[rows],
-        "edges": [(ids[a], ids[b]) for a, b in zip(source, target, strict=True)],
-        "labels": [labels[row] for row in rows],
+        "edges": ids[data.edge_index.T.cpu().numpy()],
+        "labels": [labels[row] for row in rows.tolist()],
     }
 
 
@@ -299,6 +310,17 @@ def _from_networkx(graph: Any, known: Names) -> dict[str, Any]:
         "edges": [(a, b) for a, b in graph.edges()],
         "labels": [about.get("label", about.get("y")) for _, about in new],
     }
+
+
+def _whole(values: Any) -> Array | None:
+    """Returns a copy of whole numbers that come as an array, tensor or column, otherwise None."""
+    if isinstance(values, Tensor) and not values.is_floating_point():
+        values = values.detach().cpu().numpy()
+    elif hasattr(values, "to_numpy"):  # a column of pandas or Polars
+        values = values.to_numpy()
+    if not isinstance(values, np.ndarray) or not np.can_cast(values.dtype, np.int64):
+        return None
+    return None if values.dtype == bool else values.astype(np.int64)
 
 
 def _items(values: Any, field: str) -> list[Any]:
@@ -352,8 +374,3 @@ def _label(item: Any) -> Any:
     text = item.strip()
     whole = _WHOLE_FLOAT.fullmatch(text)
     return None if text.lower() in MISSING else whole[1] if whole else text
-
-
-def _show(item: Any) -> str:
-    text = repr(item)
-    return text if len(text) <= 60 else f"{text[:57]}…"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,10 +20,12 @@ from evergraph.errors import InputError
 from evergraph.estimator.blocks import Stored
 from evergraph.estimator.config import EstimatorConfig
 from evergraph.estimator.graph import GrowingGraph, Grown, Id
+from evergraph.events import Event, Stage
 from evergraph.files import to_device
 from evergraph.methods import Method, make_method
 from evergraph.metrics import Array, calibration_error, fit_temperature
 from evergraph.nn.device import Plan, denormals_flushed
+from evergraph.nn.encoders import Block
 from evergraph.nn.receptive_field import ReceptiveField, receptive_field
 from evergraph.stream import Adjacency, GraphView, LabelledNodes
 from evergraph.stream.features import Scale
@@ -37,6 +40,8 @@ from evergraph.validation import Config
 
 #: Up to so many nodes all are predicted at once; beyond that those that are asked for.
 SMALL = 10_000
+#: Above so many nodes a network predicts all of them in blocks of so many.
+MANY, BLOCK = 50_000, 10_000
 #: The most held-out nodes that judge one change.
 MOST_JUDGED = 500
 
@@ -110,18 +115,32 @@ class Edits:
     def field(self, graph: GrowingGraph, nodes: Tensor, depth: int) -> ReceptiveField:
         """Finds what ``depth`` layers need of the graph as the method wants it.
 
-        What is around edited edges is part of it: a way may lead over new ones.
+        A way may lead over new edges. In place of features there are the nodes whose features are
+        read.
         """
         if not self:
             return graph.field(nodes, depth)
-        ends = torch.cat([self.added.flatten(), self.deleted.flatten()])
-        near = graph.neighbourhood(torch.cat([nodes, ends]), depth)
-        before, (added, deleted) = near.adjacency, map(near.rows, (self.added, self.deleted))
-        after = before.edit(add=added, remove=deleted)
-        assert before.whole_degree is not None
-        degree = before.whole_degree + after.degree - before.degree
-        after = replace(after, whole_degree=degree)
-        return receptive_field(near.features, after, near.rows(nodes), depth)
+        # The graph may have gained or lost some of these edges itself since.
+        added = self.added[:, ~graph.has_edges(self.added)]
+        deleted = self.deleted[:, graph.has_edges(self.deleted)]
+        inner = torch.unique(torch.cat([nodes, _others(added, nodes)]))
+        for _ in range(depth - 1):
+            around = graph.neighbourhood(inner, 1).nodes
+            inner = torch.unique(torch.cat([around, _others(added, around)]))
+        near = graph.neighbourhood(inner, 1)
+        degree = near.adjacency.whole_degree
+        assert degree is not None
+        for pairs, sign in ((added, 1), (deleted, -1)):
+            ends = pairs.flatten()
+            ends = ends[torch.isin(ends, near.nodes)]
+            counts = torch.bincount(near.rows(ends), minlength=degree.numel())
+            degree = degree + sign * counts
+        there = (
+            near.rows(pairs[:, torch.isin(pairs, near.nodes).all(dim=0)])
+            for pairs in (added, deleted)
+        )
+        after = replace(near.adjacency.edit(*there), whole_degree=degree)
+        return receptive_field(near.nodes, after, near.rows(nodes), depth)
 
     def renumbered(self, new_rows: Tensor) -> Edits:
         """Follows nodes to new rows; pairs with a removed end are dropped."""
@@ -253,11 +272,16 @@ class State:
             nodes, labels = nodes[chosen], labels[chosen]
         return LabelledNodes(nodes.contiguous(), labels.contiguous())
 
-    def logits(self, device: torch.device, rows: Tensor | None = None) -> Tensor:
+    def logits(
+        self,
+        device: torch.device,
+        rows: Tensor | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> Tensor:
         """Predicts nodes over every class, ``[m, k]`` on the CPU; all nodes by default.
 
         All nodes are predicted once. Some of a large graph are predicted from what is around them
-        if that is all that they depend on.
+        if that is all that they depend on. ``on_event`` is told of every block of a large graph.
         """
         learner, n = self.learner, self.graph.num_nodes
         if self.known_logits is None and learner.next_task and n:
@@ -268,7 +292,7 @@ class State:
                 if depth is not None and rows is not None and n > max(SMALL, 10 * rows.numel()):
                     with _one_thread():
                         return self._predict_near(rows, depth, device).cpu()
-                self.__dict__["_logits"] = self._predict(device).cpu()
+                self.__dict__["_logits"] = self._predict(device, on_event).cpu()
         found = self.known_logits
         if found is None:
             found = torch.zeros(n, len(self.classes))
@@ -283,11 +307,17 @@ class State:
         """Takes over another state's predictions, which must be the same."""
         self.__dict__["_logits"] = other.known_logits
 
-    def _predict(self, device: torch.device) -> Tensor:
+    def _predict(
+        self, device: torch.device, on_event: Callable[[Event], None] | None = None
+    ) -> Tensor:
         """Puts the learner before the present graph, without any label."""
-        learner, seen = self.learner, self.graph.adjacency
+        learner, method = self.learner, self.learner.method
         if device.type != "cpu":
             learner = move(learner, self.config, device)
+        by_network = type(method).predict_logits is Method.predict_logits
+        if by_network and self.graph.num_nodes > MANY:
+            return self._predict_by_blocks(learner, device, on_event)
+        seen = self.graph.adjacency
         nobody = torch.empty(0, dtype=torch.int64)
         task, k = max(learner.next_task - 1, 0), len(self.classes)
         view = GraphView(task, self.graph.features, seen, nobody, nobody, k, ()).to(device)
@@ -298,10 +328,40 @@ class State:
             ctx.prepared = learner.context.prepared
         return learner.method.predict_logits(ctx)
 
+    def _predict_by_blocks(
+        self, learner: Learner, device: torch.device, on_event: Callable[[Event], None] | None
+    ) -> Tensor:
+        """Predicts all nodes layer by layer, a block of them at a time.
+
+        Held are the rows of one layer or two and a block's edges: no graph is sorted or copied.
+        """
+        model, n = learner.model, self.graph.num_nodes
+        assert model is not None
+        plain = takes_plain_path(learner.method)
+        path = "plain" if plain else model.config.attention
+        total, done = len(model.encoder.layers) * -(-n // BLOCK), count()
+
+        def blocks() -> Iterator[Block]:
+            for nodes in torch.split(torch.arange(n), BLOCK):
+                if on_event is not None:
+                    on_event(Stage(learner.next_task, "predicting", next(done), total))
+                field = self.edits.field(self.graph, nodes, 1)
+                assert isinstance(field.features, Tensor)
+                assert isinstance(field.graphs, tuple)
+                yield nodes.to(device), field.features.to(device), field.graphs[0].to(device)
+
+        found = torch.empty(n, model.head.num_classes, device=device)
+        features = self.graph.features.to(device)
+        for nodes, h in model.eval().encoder.by_blocks(features, blocks, path):
+            found[nodes] = model.classify(h, plain=plain)
+        return found
+
     def _predict_near(self, rows: Tensor, depth: int, device: torch.device) -> Tensor:
         """Predicts nodes from their neighbourhood."""
         wanted, place = torch.unique(rows, return_inverse=True)
-        field = self.edits.field(self.graph, wanted, depth).to(device)
+        field = self.edits.field(self.graph, wanted, depth)
+        assert isinstance(field.features, Tensor)
+        field = replace(field, features=self.graph.take(field.features)).to(device)
         learner = self.learner if device.type == "cpu" else move(self.learner, self.config, device)
         method = learner.method
         if type(method).predict_logits is not Method.predict_logits:
@@ -371,6 +431,11 @@ def _one_thread() -> Iterator[None]:
 
 def _percent(right: Tensor) -> float | None:
     return 100.0 * int(right.sum()) / right.numel() if right.numel() else None
+
+
+def _others(pairs: Tensor, nodes: Tensor) -> Tensor:
+    """Returns the other ends of pairs ``[2, *]`` that have an end among nodes."""
+    return pairs.flip(0)[torch.isin(pairs, nodes)]
 
 
 def _undirected(keys: Tensor, num_nodes: int) -> Tensor:

@@ -17,11 +17,11 @@ from torch import Tensor
 from evergraph.config import NEEDED_VALIDATION
 from evergraph.errors import InputError
 from evergraph.estimator.diagnosis import what_stays
-from evergraph.estimator.graph import GrowingGraph, Grown, Id, Neighbourhood
+from evergraph.estimator.graph import GrowingGraph, Grown, Id, Neighbourhood, kind_of, show
 from evergraph.estimator.inputs import Change
 from evergraph.estimator.state import Edits, Entry, GrownLabels, State, draw_share, move
-from evergraph.events import Event
-from evergraph.nn.device import denormals_flushed
+from evergraph.events import Event, Stage
+from evergraph.nn.device import denormals_flushed, warn_of_memory
 from evergraph.rng import make_generator
 from evergraph.stream import GraphView, LabelledNodes, Part, SparseRows
 from evergraph.stream.features import Scale, row_lengths
@@ -58,14 +58,15 @@ def prepare(state: State, change: Change) -> Prepared:
     """Does all of a change but the learning; raises if anything is wrong with it."""
     _check_nodes(state.graph, change)
     classes = _classes(state, change)
-    late = change.removed or not change.labels.keys() <= set(change.ids)
+    late = len(change.removed) or not change.labels.keys() <= set(change.ids)
     stays = what_stays(state, change) if late else {}
+    kept = _forecast(state, change)
     state, change, told = _bring_to_scale(state, change)
     # What changes neither labels nor rows leaves the learner as it is, unless it begins anew.
-    again = bool(change.labels or change.removed) or state.learner.method.takes_back
+    again = bool(change.labels or len(change.removed)) or state.learner.method.takes_back
     learner = deepcopy(state.learner) if again else state.learner
     following = _change_graph(replace(state, learner=learner, classes=classes), change)
-    return (*_admit(following, change, len(state.classes)), told | stays)
+    return (*_admit(following, change, len(state.classes)), told | stays | kept)
 
 
 def complete(
@@ -82,7 +83,9 @@ def complete(
         anew = following.learner.method.takes_back and following.learner.next_task > 0
         if trained.nodes.numel() or anew:
             known = len(state.classes) if following.learner.next_task else 0
-            following, report = _learn(following, trained, known, device, on_event)
+            following, report = _learn(following, trained, known, device, on_event, told=told)
+        if on_event is not None:
+            on_event(Stage(len(state.history), "judging", 1, 1))
         _check_finite(following, change, trained.nodes.numel() > 0 or anew, device)
         judged = following.judge(device)
         following.learner.context = None
@@ -146,21 +149,30 @@ def refit(state: State, labels: Mapping[Id, Id], device: torch.device) -> State:
     return complete(state, Change("refit"), (following, trained, {}), device)
 
 
+def _forecast(state: State, change: Change) -> dict[str, Any]:
+    """Counts what a change will keep, on disk and in memory; warns if it may not fit."""
+    edges = len(change.edges[0])
+    stored, held, copied = state.graph.growth_bytes(change.ids, change.x, edges)
+    labels, learned = 16 * len(change.labels), state.learner.method.memory_bytes()
+    warn_of_memory("Taking the change in", held + copied, torch.device("cpu"))
+    return {"stored_bytes": stored + labels + learned, "held_bytes": held + labels + learned}
+
+
 def _check_nodes(graph: GrowingGraph, change: Change) -> None:
     """Refuses new nodes that are known already and features of another width."""
     kind = graph.names.kind
     for ids in (change.ids, change.updated, change.removed, *change.edges, list(change.labels)):
-        if kind is not None and ids and type(ids[0]) is not kind:
+        if kind is not None and kind_of(ids) not in (None, kind):
             words = "text" if kind is str else "whole numbers"
             raise InputError(
-                f"Expected ids as {words}, as those known are (got {ids[0]!r}); convert them."
+                f"Expected ids as {words}, as those known are (got {show(ids[0])}); convert them."
             )
     gone = set(change.removed)
     for row in np.flatnonzero(graph.names.where(change.ids) >= 0).tolist():
         if change.ids[row] not in gone:
             raise InputError(
-                f"Expected 'ids' of new nodes (got {change.ids[row]!r} in row {row + 1}, which is "
-                "known); use update for its features and labels."
+                f"Expected 'ids' of new nodes (got {show(change.ids[row])} in row {row + 1}, which "
+                "is known); use update for its features and labels."
             )
     for x in (change.x, change.updated_x):
         if x is not None and graph.width and x.shape[1] != graph.width:
@@ -225,14 +237,14 @@ def _change_graph(state: State, change: Change) -> State:
     """Removes, renews and adds nodes and edges; kept nodes and held-out ones follow."""
     graph = state.graph.without_edges(state.graph.find_pairs(change.removed_edges))
     state = replace(state, columns=change.columns or state.columns)
-    if change.removed:
+    if len(change.removed):
         graph, new_rows = graph.without_nodes(graph.find(change.removed, "ids"))
         state = _follow(state, new_rows)
     if change.updated_x is not None:
         graph = graph.with_features(graph.find(change.updated, "ids"), change.updated_x)
     if change.x is not None:
         graph = graph.with_nodes(change.ids, change.x)
-    if change.edges[0]:
+    if len(change.edges[0]):
         graph = graph.with_edges(graph.find_pairs(change.edges))
     return replace(state, graph=graph)
 
@@ -308,6 +320,8 @@ def _learn(
     num_old_classes: int,
     device: torch.device,
     on_event: OnEvent | None,
+    *,
+    told: Mapping[str, Any],
 ) -> tuple[State, dict[str, Any]]:
     """Shows the method a view of the present graph and the new labels."""
     config, graph = state.config, state.graph
@@ -350,6 +364,10 @@ def _learn(
     ctx = make_context(learner, view, config.model, config.training, plan, seed=seed)
     ctx.class_names = [str(name) for name in state.classes]
     if on_event is not None:
+        if "stored_bytes" in told:
+            disk, memory = told["stored_bytes"] / 1e6, told["held_bytes"] / 1e6
+            what = f"this change keeps {disk:.1f} MB on disk and {memory:.1f} MB in memory"
+            plan = replace(plan, reason=f"{plan.reason}; {what}")
         on_event(started(view, view.task + 1, plan))
     for event in learn_task(learner, ctx):
         if on_event is not None:
@@ -364,7 +382,8 @@ def _learn(
     now_granted = state.granted.append(trained) if "old_labels" in needs else state.granted
     edits = Edits()
     if ctx.adjacency is not view.adjacency:
-        edits = Edits.between(graph.adjacency, ctx.adjacency.to("cpu"))
+        edits = Edits.between(part.adjacency, ctx.adjacency.to("cpu"))
+        edits = edits.renumbered(near.nodes) if near else edits
     return replace(state, learner=learner, granted=now_granted, edits=edits), ctx.report
 
 
@@ -379,8 +398,8 @@ def _surroundings(
     read = method.reads(learner.num_seen, graph.num_nodes, num_layers)
     if graph.num_nodes <= LARGE or read is None:
         return None
-    beside, depth = read
-    near = graph.neighbourhood(torch.cat([*(part.nodes for part in shown), beside]), depth)
+    nodes = torch.cat([*(part.nodes for part in shown), read.nodes])
+    near = graph.neighbourhood(nodes, read.depth, read.beside, links=read.links)
     if method.buffer is not None:
         new_rows = torch.full((graph.num_nodes,), -1)
         new_rows[near.nodes] = torch.arange(near.nodes.numel())
@@ -392,8 +411,8 @@ def _check_finite(state: State, change: Change, learned: bool, device: torch.dev
     """Refuses a change that leaves weights, statistics or predictions that are not finite."""
     wrong = "weights" if learned and not _all_finite(learner_state(state.learner)) else None
     if wrong is None:
-        names = [*change.ids, *change.updated]
-        rows = torch.from_numpy(state.graph.names.where(names))
+        where = state.graph.names.where
+        rows = torch.from_numpy(np.concatenate([where(change.ids), where(change.updated)]))
         huge = row_lengths(state.graph.features[rows]) > HUGE
         if bool(huge.any()):
             found = state.logits(device, rows[huge])
@@ -427,4 +446,4 @@ def _largest(state: State, change: Change) -> str:
     else:
         row, column = divmod(at, x.shape[1])
     label = repr(state.columns[column]) if state.columns else column + 1
-    return f"{float(values[at]):g} in column {label} of node {names[row]!r}"
+    return f"{float(values[at]):g} in column {label} of node {show(names[row])}"

@@ -67,7 +67,9 @@ class Table:
         from evergraph.estimator.inputs import unique_ids  # noqa: PLC0415 - as above
 
         values = self.texts(name)
-        return unique_ids(values, self._of(name)) if unique else [str(value) for value in values]
+        return (
+            list(unique_ids(values, self._of(name))) if unique else [str(value) for value in values]
+        )
 
     def numbers(self, names: Sequence[str]) -> Array:
         """Returns columns as one matrix, ``[n, d]`` float32; every entry must be finite."""

@@ -24,6 +24,7 @@ from evergraph.estimator.inputs import Change
 from evergraph.estimator.state import State
 from evergraph.estimator.step import OnEvent, complete, prepare
 from evergraph.estimator.store import Store
+from evergraph.events import Stage
 from evergraph.methods import method_class
 from evergraph.validation import parse
 
@@ -132,6 +133,8 @@ def learn_into(
         before = state.saved[2] if state.saved is not None else stored
         try:
             following = complete(state, change, prepared, device, on_event)
+            if on_event is not None:
+                on_event(Stage(number, "saving", 1, 1))
             store.commit(number + 1, state_content(following), before=before)
         except Exception:  # not a kill: the change itself is wrong, or the disk is full
             with suppress(InputError):

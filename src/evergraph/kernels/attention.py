@@ -110,7 +110,7 @@ def edge_softmax(scores: Tensor, ends: Ends) -> Tensor:
 class LayerWeights:
     """The parameters of one attention layer."""
 
-    weight: Tensor  # [d, H * C]
+    weight: Tensor | None  # [d, H * C]; None: rows come projected
     att_src: Tensor  # [H, C] scores a node as a neighbour
     att_dst: Tensor  # [H, C] scores a node as the one that looks
     bias: Tensor  # [H, C]
@@ -218,6 +218,9 @@ class _Attend(torch.autograd.Function):
 
 def _project(x: Features, weights: LayerWeights) -> Tensor:
     """Computes the rows that are attended to, ``[s, H, C]``."""
+    if weights.weight is None:
+        assert isinstance(x, Tensor)
+        return x.view(-1, *weights.bias.shape)
     return project(x, weights.weight).view(-1, *weights.bias.shape)
 
 

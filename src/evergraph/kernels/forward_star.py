@@ -42,15 +42,21 @@ def has_edges(
 
 @njit(cache=True)
 def reach(
-    head: Array, following: Array, ends: Array, limit: int, nodes: Array, depth: int
+    head: Array,
+    following: Array,
+    ends: Array,
+    limit: int,
+    nodes: Array,
+    depth: int,
+    place: Array,
 ) -> tuple[Array, Array, Array, Array]:
     """Lists nodes and all within ``depth`` steps, each once, the nearest first.
 
     Returns them; how many are within 0, 1, … steps, ``[depth + 1]``; for each of those that are
     nearer than ``depth``, and so come first, the number of its neighbours; and where these
-    neighbours are in the list, one node's after the other's.
+    neighbours are in the list, one node's after the other's. ``place`` is a zero for every node,
+    from the system rather than from here, where filling them in would take the time of all nodes.
     """
-    place = np.zeros(head.size, dtype=np.int64)  # 0: not seen, otherwise one more
     within = np.empty(depth + 1, dtype=np.int64)
     found, counts = np.empty(head.size, dtype=np.int64), np.empty(head.size, dtype=np.int64)
     near = np.empty(1024, dtype=np.int64)
@@ -59,7 +65,7 @@ def reach(
         if not place[node]:
             found[num_found] = node
             num_found += 1
-            place[node] = num_found
+            place[node] = num_found  # 0: not seen, otherwise one more
     within[0] = num_found
     for step in range(depth):
         begin, inner = inner, num_found

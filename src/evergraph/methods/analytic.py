@@ -19,14 +19,14 @@ from evergraph.closed_form.cross_validation import LeftOut
 from evergraph.closed_form.features import EmbeddingRows, FeatureConfig, PropagatedFeatures, Rows
 from evergraph.closed_form.moments import Moments
 from evergraph.closed_form.projection import principal_directions
-from evergraph.closed_form.propagation import evenly_spaced, nested_sample
+from evergraph.closed_form.propagation import evenly_spaced
 from evergraph.closed_form.ridge import Ridge
 from evergraph.closed_form.selection import GROUPED_NODES, JUDGED_NODES, Selection
 from evergraph.errors import InputError
 from evergraph.events import Epoch, Stage
 from evergraph.memory import SELECTORS, ReplayBuffer
 from evergraph.methods.analytic_config import PRECISIONS, AnalyticConfig
-from evergraph.methods.base import Descent, Method
+from evergraph.methods.base import Descent, Method, Reads, nested_sample
 from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import selection_pool
 from evergraph.nn.receptive_field import ReceptiveField
@@ -234,7 +234,7 @@ class Analytic(Method[AnalyticConfig]):
             return None
         return kind.reach
 
-    def reads(self, num_old: int, num_nodes: int, num_layers: int) -> tuple[Tensor, int] | None:
+    def reads(self, num_old: int, num_nodes: int, num_layers: int) -> Reads | None:
         """Reads what is around kept nodes and a sample, once the graph is large."""
         depth = self.reach(num_layers)
         if not self._is_large(num_nodes) or not self.selection.local or depth is None:
@@ -242,7 +242,8 @@ class Analytic(Method[AnalyticConfig]):
         nodes = [] if self.buffer is None else [self.buffer.nodes.cpu()]
         if self.config.statistics == "follow":
             nodes += [nested_sample(count, SAMPLED) for count in (num_old, num_nodes)]
-        return torch.cat(nodes) if nodes else torch.empty(0, dtype=torch.int64), depth
+        none = torch.empty(0, dtype=torch.int64)
+        return Reads(torch.cat([*nodes, none]), depth)
 
     def predict_logits(self, ctx: TaskContext) -> Tensor:
         """Infers every node's class in the graph; classes without a row are never chosen."""

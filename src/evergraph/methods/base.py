@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -58,6 +58,31 @@ class Descent:
     total: int | None = None
 
 
+class Reads(NamedTuple):
+    """What learning a task reads of a large graph.
+
+    That is what is within ``depth`` steps of the training nodes and of ``nodes``, and what is
+    ``beside`` with its direct neighbours alone. A method that learns or edits ``links`` sees every
+    edge from both ends; others see those that lead away from the rim.
+    """
+
+    nodes: Tensor
+    depth: int
+    beside: Tensor | None = None
+    links: bool = False
+
+
+def nested_sample(count: int, most: int) -> Tensor:
+    """Returns at most so many of ``count`` places, evenly spaced, on the CPU.
+
+    Of more places they are the same and some behind them, until every second one goes.
+    """
+    step = 1
+    while count > most * step:
+        step *= 2
+    return torch.arange(0, count, step)
+
+
 ConfigT = TypeVar("ConfigT", bound=MethodConfig)
 #: Settings with the values that tuning may give them; numbers ascend.
 SearchSpace = Mapping[str, tuple[Any, ...]]
@@ -78,8 +103,8 @@ class Method(Generic[ConfigT]):
         needs: What it must be granted beyond the view; see :data:`NEEDS`.
         search: The grid that ``evergraph tune`` searches: settings with the values to try.
         buffer: What it keeps of earlier tasks, or None.
-        local: Whether learning a task reads no more of the graph than what is within
-            :meth:`reach` of training and kept nodes, so that a part of a large graph is enough.
+        local: Whether what is around training and kept nodes, within :meth:`reach`, is enough to
+            learn a task, so that a part of a large graph is shown.
         takes_back: Whether its buffer holds all that it was taught and it begins anew from that at
             every task, so that nothing is left of what leaves the buffer.
     """
@@ -135,10 +160,8 @@ class Method(Generic[ConfigT]):
         """
         raise NotImplementedError(f"{type(self).__name__} has a reach and predicts no field")
 
-    def reads(self, num_old: int, num_nodes: int, num_layers: int) -> tuple[Tensor, int] | None:
+    def reads(self, num_old: int, num_nodes: int, num_layers: int) -> Reads | None:
         """Tells what learning a task reads of a large graph; None: all of it.
-
-        That is what is within so many steps of the training nodes and of the nodes returned.
 
         Args:
             num_old: Nodes that were there at the last task.
@@ -149,7 +172,7 @@ class Method(Generic[ConfigT]):
         if not self.local or depth is None:
             return None
         kept = torch.empty(0, dtype=torch.int64) if self.buffer is None else self.buffer.nodes
-        return kept.cpu(), depth
+        return Reads(kept.cpu(), depth)
 
     def memory_bytes(self) -> int:
         """Counts the bytes kept so that the next task can be learned, the graph being at hand.

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from evergraph.events import Epoch
-from evergraph.methods.base import Descent, SearchSpace
+from evergraph.methods.base import Descent, Reads, SearchSpace, nested_sample
 from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import REPLAY_SEARCH, ReplayBase, ReplayConfig
 from evergraph.nn.model import NodeClassifier
@@ -32,6 +32,9 @@ from evergraph.structure import (
     sample_non_edges,
     unique_pairs,
 )
+
+#: Most nodes of a large graph that may be candidates wherever they are.
+SAMPLED = 1024
 
 
 class DSLRConfig(StructureConfig, ReplayConfig):
@@ -60,6 +63,7 @@ class DSLR(ReplayBase[DSLRConfig]):
         "Choi et al., DSLR: Diversity Enhancement and Structure Learning for Rehearsal-based GCL"
     )
     year = 2024
+    local = True
     search: ClassVar[SearchSpace] = {  # of the paper
         **REPLAY_SEARCH,
         "lam": (0.0, 0.25, 0.5, 0.75, 1.0),
@@ -77,6 +81,17 @@ class DSLR(ReplayBase[DSLRConfig]):
     def candidates(self) -> Tensor | None:
         """The K nearest nodes of each kept node when it was last chosen, ``[b, K]``."""
         return self.buffer.neighbours.get("candidates")
+
+    def reads(self, num_old: int, num_nodes: int, num_layers: int) -> Reads | None:
+        """Reads candidates and a sample as well, and links, unless all nodes are candidates."""
+        found, config = super().reads(num_old, num_nodes, num_layers), self.config
+        if found is None or config.structure == "none":
+            return found
+        if config.structure == "learned" and config.candidates == "entire":
+            return None
+        near = [nodes.flatten().cpu() for nodes in self.buffer.neighbours.values()]
+        beside = torch.cat([*near, nested_sample(num_nodes, SAMPLED)])
+        return found._replace(beside=beside, links=True)
 
     def fit_task(self, ctx: TaskContext) -> Iterator[Epoch | Descent]:
         """Algorithm 1, lines 1 to 11: structure first, then node classification."""
@@ -99,7 +114,10 @@ class DSLR(ReplayBase[DSLRConfig]):
         with ctx.stage("candidates"):
             h = self.show(ctx)[1]
             if self.config.structure == "learned" and self.config.candidates == "nearest":
-                nearest = nearest_nodes(h, self.buffer.nodes, self.config.num_candidates)
+                graph, among = ctx.view.adjacency, None
+                if graph.whole_degree is not None:  # at the rim embeddings lack neighbours
+                    among = torch.nonzero(graph.degree == graph.whole_degree).flatten()
+                nearest = nearest_nodes(h, self.buffer.nodes, self.config.num_candidates, among)
                 self.buffer.neighbours["candidates"] = nearest
             elif self.config.structure == "homophily":
                 self._remember_same_class(ctx, h, before)

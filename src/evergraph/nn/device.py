@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -81,6 +83,28 @@ def total_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     return physical_memory()
+
+
+def free_memory(device: torch.device) -> int:
+    """Returns the bytes of a device's memory that are free now; all where nobody tells."""
+    if device.type == "cuda":
+        ours = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + ours
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return 1024 * int(next(line for line in lines if "MemAvailable" in line).split()[1])
+    return physical_memory()
+
+
+def warn_of_memory(what: str, needed: int, device: torch.device) -> None:
+    """Warns before something is done that takes more memory than is free."""
+    free = free_memory(device)
+    if needed > free:
+        warnings.warn(
+            f"{what} takes about {_size(needed)}, and {_size(free)} of memory are free: the system "
+            "may stop the process; end other work, or give less at once.",
+            stacklevel=2,
+        )
 
 
 def make_plan(batch_size: int | str, needed: int, memory: int) -> Plan:

@@ -5,8 +5,9 @@ Without attention nothing of the size of edges × channels is ever stored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,9 @@ from evergraph.kernels.ops import (
 from evergraph.nn.receptive_field import Graphs
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.features import Features
+
+#: Some nodes, the sources that a layer reads to give their rows, and the edges between them.
+Block = tuple[Tensor, Tensor, Adjacency]
 
 
 class Encoder(nn.Module):
@@ -104,6 +108,34 @@ class Encoder(nn.Module):
         assert isinstance(h, Tensor)
         return h, attention
 
+    def by_blocks(
+        self, x: Features, blocks: Callable[[], Iterable[Block]], path: AttentionPath = "auto"
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yields nodes ``[b]`` with their ``h`` ``[b, out_dim]``, block by block.
+
+        Layer by layer: of all nodes no more is held than what a layer reads and what the next one
+        will. Without gradient or dropout.
+
+        Args:
+            x: Features of all nodes.
+            blocks: Goes through all nodes once, in parts with what one layer reads for them.
+            path: As of a call.
+        """
+        layers: list[Any] = [*self.layers, None]
+        rows, options = layers[0].lift(x), (path,) if self.has_attention else ()
+        for layer, following in pairwise(layers):
+            lifted = rows[:0]
+            for nodes, sources, graph in blocks():
+                h = layer.gather(rows.index_select(0, sources), graph, *options)
+                if following is None:
+                    yield nodes, h
+                    continue
+                new = following.lift(h.relu_())
+                if not lifted.numel():
+                    lifted = new.new_empty(rows.shape[0], new.shape[1])
+                lifted[nodes] = new
+            rows = lifted
+
 
 def takes_plain(path: AttentionPath, device: torch.device) -> bool:
     """Tells whether a layer on this device takes the plain path."""
@@ -156,17 +188,26 @@ class GATLayer(nn.Module):
         The attention is known on the plain path alone; only the fused one can apply an
         activation to the output.
         """
-        weights = LayerWeights(
-            self.weight,
-            self.att_src[0],
-            self.att_dst[0],
-            self.bias.view(self.heads, self.channels),
-        )
-        graph = adjacency.with_self_loops
+        graph, weights = adjacency.with_self_loops, self._weights(self.weight)
         if takes_plain(path, x.device):
             assert activation is None
             return attend_plain(x, weights, graph)
         return attend(x, weights, graph, activation), None
+
+    def lift(self, x: Features) -> Tensor:
+        """Projects rows for :meth:`gather`, ``[n, heads * channels]``."""
+        return project(x, self.weight)
+
+    def gather(self, rows: Tensor, adjacency: Adjacency, path: AttentionPath) -> Tensor:
+        """Returns the output for projected rows."""
+        graph, weights = adjacency.with_self_loops, self._weights(None)
+        if takes_plain(path, rows.device):
+            return attend_plain(rows, weights, graph)[0]
+        return attend(rows, weights, graph)
+
+    def _weights(self, weight: Tensor | None) -> LayerWeights:
+        bias = self.bias.view(self.heads, self.channels)
+        return LayerWeights(weight, self.att_src[0], self.att_dst[0], bias)
 
 
 class GAT(Encoder):
@@ -204,7 +245,14 @@ class GCNLayer(nn.Module):
 
     def forward(self, x: Features, adjacency: Adjacency) -> Tensor:
         """Returns the output ``[n, out_dim]``."""
-        rows = project(x, self.weight)
+        return self.gather(self.lift(x), adjacency)
+
+    def lift(self, x: Features) -> Tensor:
+        """Projects rows for :meth:`gather`, ``[n, out_dim]``."""
+        return project(x, self.weight)
+
+    def gather(self, rows: Tensor, adjacency: Adjacency) -> Tensor:
+        """Returns the output for projected rows."""
         looped, weights = adjacency.with_self_loops, adjacency.symmetric_weights
         return propagate(looped, weights, rows) + self.bias
 
@@ -231,8 +279,16 @@ class SAGELayer(nn.Module):
 
     def forward(self, x: Features, adjacency: Adjacency) -> Tensor:
         """Returns the output ``[n, out_dim]``."""
-        heard = propagate(adjacency, adjacency.mean_weights, project(x, self.weight))
-        itself = project(x, self.weight_self)
+        return self.gather(self.lift(x), adjacency)
+
+    def lift(self, x: Features) -> Tensor:
+        """Projects rows as neighbours and as themselves, ``[n, 2 * out_dim]``."""
+        return torch.cat([project(x, self.weight), project(x, self.weight_self)], dim=1)
+
+    def gather(self, rows: Tensor, adjacency: Adjacency) -> Tensor:
+        """Returns the output for projected rows."""
+        others, itself = rows.chunk(2, dim=1)
+        heard = propagate(adjacency, adjacency.mean_weights, others.contiguous())
         if adjacency.own is not None:
             itself = itself.index_select(0, adjacency.own)
         return itself + heard + self.bias

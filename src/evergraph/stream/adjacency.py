@@ -180,7 +180,10 @@ class Adjacency:
         if add.numel():
             add = add[:, add[0] != add[1]]
             keys = torch.unique(torch.cat([keys, _both_ways(add, n)]))
-        return Adjacency._from_keys(keys, n, self.symmetric)
+        after = Adjacency._from_keys(keys, n, self.symmetric)
+        if self.whole_degree is None:
+            return after
+        return replace(after, whole_degree=self.whole_degree + after.degree - self.degree)
 
     def to(self, device: torch.device | str) -> Adjacency:
         """Moves the graph to a device."""

@@ -6,11 +6,12 @@ import io
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 
 import evergraph
 from evergraph.config import Variant, resolve
-from evergraph.events import Event, Stage
+from evergraph.events import Epoch, Event, Stage, TaskStarted
 from evergraph.lab.cli.grids import GridProgress
 from evergraph.lab.cli.runs import RunProgress
 from evergraph.lab.engines import ProgressText
@@ -73,6 +74,32 @@ def test_pipe_gets_a_line_per_job(capsys: pytest.CaptureFixture[str]):
         "[1/3] cora · finetune · seed 0: PM 81.23, finished before",
         "[2/3] cora · finetune · seed 1: PM 81.23",
         "[3/3] cora · finetune · seed 2: failed: ValueError: [red]",
+    ]
+
+
+def test_pipe_gets_lines_with_stage_and_time_left(monkeypatch: pytest.MonkeyPatch):
+    now = [0.0]
+    monkeypatch.setattr("evergraph.lab.cli.runs.time.monotonic", lambda: now[0])
+    out = io.StringIO()
+    progress = RunProgress(Console(file=out, width=200), change=True)
+    for second in range(0, 30, 3):
+        now[0] = float(second)
+        progress.stage("taking in")
+    loss = torch.tensor(0.5)
+    progress(TaskStarted(3, 4, 10, 10, (), "full batch", "it fits"))
+    for epoch in range(100):
+        now[0] += 0.5
+        progress(Epoch(3, "classify", epoch, 100, loss))
+    progress(Stage(3, "saving", 1, 1))
+    assert out.getvalue().splitlines() == [
+        *["  taking in"] * 2,  # after 12 and 24 of 27 seconds
+        "full batch: it fits",
+        "learning step 4: 0 new classes, 10 nodes, 10 edges seen",
+        "  classify 14/100, 0:00:43 left",
+        "  classify 34/100, 0:00:33 left",
+        "  classify 54/100, 0:00:23 left",
+        "  classify 74/100, 0:00:13 left",
+        "  classify 94/100, 0:00:03 left",
     ]
 
 

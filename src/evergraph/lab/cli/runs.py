@@ -45,6 +45,8 @@ from evergraph.lab.tables import (
 
 #: Least seconds between two updates of the loss, whose reading waits for the device.
 UPDATE_INTERVAL = 0.1
+#: Seconds between two lines of progress in a pipe.
+LINE_INTERVAL = 10.0
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
 
 
@@ -238,6 +240,7 @@ class RunProgress(Bars):
         self.change = change
         self.last = 0.0
         self.current: Any = None
+        self.since = self.line = time.monotonic()  # of the present task, of the last line
         self.told = False  # how the run is trained
 
     def __call__(self, event: Event) -> None:
@@ -246,11 +249,13 @@ class RunProgress(Bars):
             if not self.told:
                 self.told = True
                 self.console.print(f"{event.mode}: {event.reason}", highlight=False)
-            step = event.task + 1
+            step, self.since = event.task + 1, time.monotonic()
             title = f"learning step {step}" if self.change else f"task {step}/{event.num_tasks}"
             if self.plain:
                 seen = f"{event.num_nodes:,} nodes, {event.num_edges:,} edges seen"
                 self.console.print(f"{title}: {len(event.classes)} new classes, {seen}")
+            elif self.current is not None and self.change:
+                self.bar.update(self.current, description=title)
             else:
                 self.current = self.bar.add_task(title, total=None, note="")
         elif isinstance(event, TaskDone):
@@ -261,11 +266,32 @@ class RunProgress(Bars):
                 self.console.print(text)
             else:
                 self.bar.update(self.current, total=1, completed=1, note=f"accuracy {mean:.2f} %")
-        elif not self.plain and isinstance(event, Stage):
-            total, done = event.total, event.done
-            self.bar.update(self.current, total=total, completed=done, note=event.stage)
-        elif not self.plain and isinstance(event, Epoch):
+        elif isinstance(event, Stage):
+            self.stage(event.stage, event.done, event.total)
+        elif self.plain:
+            self._line(event.stage, event.epoch + 1, event.num_epochs)
+        else:
             self._epoch(event)
+
+    def stage(self, name: str, done: int = 0, total: int | None = None) -> None:
+        """Shows what is being done, and how much of it if that is known."""
+        if self.plain:
+            self._line(name, done, total)
+            return
+        if self.current is None:
+            self.current = self.bar.add_task("change" if self.change else "", total=None, note="")
+        self.bar.update(self.current, total=total, completed=done, note=name)
+
+    def _line(self, stage: str, done: int, total: int | None) -> None:
+        """Prints a line where a while has passed since the last one."""
+        now = time.monotonic()
+        if now - self.line < LINE_INTERVAL:
+            return
+        self.line, text = now, f"  {stage}"
+        if total and done:
+            left = timedelta(seconds=round((now - self.since) * (total - done) / done))
+            text += f" {done}/{total}, {left} left"
+        self.console.print(text, highlight=False)
 
     def _epoch(self, event: Epoch) -> None:
         now = time.monotonic()

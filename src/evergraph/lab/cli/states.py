@@ -75,9 +75,11 @@ def learn(
             "Expected a file to learn from (got none); give --nodes, --edges, --labels, --update, "
             "--remove-nodes or --remove-edges."
         )
-    tables = {name: read_table(path) for name, path in named.items() if path is not None}
     progress = RunProgress(make_console(stderr=True), change=True)
     with progress.running():
+        progress.stage("reading files")
+        tables = {name: read_table(path) for name, path in named.items() if path is not None}
+        progress.stage("taking in")
         following = learn_into(
             state,
             lambda present: read_change(tables, present),
@@ -92,18 +94,24 @@ def learn(
 
 def computed(state: Path, ids: Path | None, version: int | None, device: str) -> dict[str, Any]:
     """Predicts the nodes of a state, or those that a file names, with their probabilities."""
-    present, _ = load_state(state, version)
-    if not present.classes:
-        raise InputError(
-            f"Expected a state that has learned labels (got none in '{state}'); learn some first."
-        )
-    known, rows = present.graph.names, None
-    if ids is None:
-        names = known.take()
-    else:
-        names = like(known.kind, read_table(ids).ids(unique=False))
-        rows = present.graph.find(names, "ids")
-    best = present.probabilities(present.logits(pick_device(device), rows)).max(dim=1)
+    progress = RunProgress(make_console(stderr=True), change=True)
+    with progress.running():
+        progress.stage("opening the state")
+        present, _ = load_state(state, version)
+        if not present.classes:
+            raise InputError(
+                f"Expected a state that has learned labels (got none in '{state}'); learn some "
+                "first."
+            )
+        known, rows = present.graph.names, None
+        if ids is None:
+            names = known.take()
+        else:
+            names = like(known.kind, read_table(ids).ids(unique=False))
+            rows = present.graph.find(names, "ids")
+        progress.stage("predicting")
+        logits = present.logits(pick_device(device), rows, progress)
+        best = present.probabilities(logits).max(dim=1)
     return {
         "id": [str(name) for name in names],
         "label": [str(present.classes[label]) for label in best.indices.tolist()],
