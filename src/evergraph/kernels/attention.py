@@ -124,16 +124,8 @@ def attend(
     :math:`\alpha_{ij}` is the softmax over ``j`` of the leaky ReLU of
     ``att_src · W x_j + att_dst · W x_i``. The backward pass computes it anew (decision 0012).
     It can be differentiated once; asked for a second derivative it raises.
-    :func:`attend_plain` is the same by definition.
-
-    Args:
-        x: Rows of all sources, ``[s, d]``; as many as nodes unless the graph is a part.
-        weights: The layer's parameters.
-        graph: The graph.
-        activation: ReLU and dropout, applied to ``h``.
-
-    Returns:
-        ``[n, H * C]``.
+    :func:`attend_plain` is the same by definition. ``x`` holds the rows of all sources,
+    ``[s, d]``; what is returned, after the activation, those of the nodes, ``[n, H * C]``.
     """
     tensors = (weights.weight, weights.att_src, weights.att_dst, weights.bias)
     dense = x if isinstance(x, Tensor) else None

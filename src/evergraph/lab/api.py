@@ -170,12 +170,8 @@ def run_grid(
 ) -> dict[str, str]:
     """Runs every job that is not finished; returns why some failed, by their names.
 
-    Args:
-        jobs: The runs and their folders.
-        resources: What they run on; worker processes on this machine by default.
-        on_message: Takes progress, where the engine knows of any.
-        on_done: Takes each job with its results and None or :data:`FINISHED_BEFORE`, or with no
-            results and the reason why it failed.
+    ``on_message`` takes progress where the engine knows of any, ``on_done`` each job with its
+    results and None or :data:`FINISHED_BEFORE`, or with no results and why it failed.
     """
     resources = resources or Resources()
     waiting = []
@@ -207,12 +203,8 @@ def merge_runs(
     """Copies finished runs made elsewhere into a grid's folder; returns how many were new.
 
     A run is recognised by its configuration as this release reads it, so that runs of earlier
-    releases and under other labels serve as well; the copy is written as this release would.
-
-    Args:
-        output: Folder of the grid.
-        sources: Folders with finished runs, at any depth.
-        wanted: The runs to take, under the labels they have here; None takes every run as it is.
+    releases and under other labels serve as well; the copy is written as this release would. Of
+    runs that are ``wanted`` the labels are taken as well; None takes every run as it is.
     """
     labelled = None if wanted is None else {config.hash: config for config in wanted}
     found: dict[tuple[str, str], tuple[Path, RunConfig]] = {}

@@ -62,13 +62,8 @@ class Search:
 
     Optuna's tree-structured Parzen estimator proposes points of the grid, none twice. Numbers are
     searched by their place in the grid, which is how a grid of powers is searched by its logarithm;
-    words as categories.
-
-    Args:
-        dataset: The graph.
-        method: The method; settings given with it, and those without effect, are not searched.
-        shared: Settings for every method that has them; not searched either.
-        recipe: Whether to search :data:`RECIPE` besides the method's own grid.
+    words as categories. Settings that are given, and those without effect, are not searched; with
+    ``recipe``, :data:`RECIPE` is besides the method's own grid.
 
     Attributes:
         start: What the method has now, the first trial.
@@ -257,19 +252,11 @@ def run_searches(
     measure: Measure,
     after_round: Callable[[], None],
 ) -> None:
-    """Runs all searches together, then the best trials on as many seeds again.
+    """Runs all searches together, then the ``finalists``, the best trials, on as many seeds again.
 
     For a choice per seed, trials are drawn blind and run on all seeds, then what was chosen in any
-    way on test nodes.
-
-    Args:
-        searches: What is tuned.
-        trials: Trials of each search; a smaller grid is searched whole.
-        seeds: Seeds of each trial, from 0 on.
-        finalists: How many of the best trials run on ``seeds`` more.
-        per_seed: Whether every seed chooses.
-        measure: Runs configurations, returning results in their order, None for failures.
-        after_round: Called when results of a round are in.
+    way on test nodes. A grid with fewer points than trials is searched whole. ``measure`` runs
+    configurations and returns results in their order, None for failures.
     """
     if per_seed:
         for search in searches:

@@ -97,12 +97,8 @@ class GrowingHead(nn.Module):
 class NodeClassifier(nn.Module):
     """Encoder and growing head: logits are linear in the ReLU of the embedding.
 
-    Args:
-        config: Shape and regularisation.
-        in_dim: Width of the features.
-        num_classes: Rows of the head.
-        generator: On the CPU, draws the initial weights.
-        channels: Width of one head per layer where surgery has changed it.
+    A CPU generator draws the weights; ``channels`` is the width of one head per layer where surgery
+    has changed it.
     """
 
     def __init__(
@@ -139,14 +135,10 @@ class NodeClassifier(nn.Module):
         generator: torch.Generator | None = None,
         plain: bool = False,
     ) -> Output:
-        """Runs the network on the whole graph and keeps the given nodes, all by default.
+        """Runs the network on the graph, or one for each layer, and keeps the given nodes ``[m]``.
 
-        Args:
-            x: Features ``[n, d]``.
-            adjacency: The graph, or one for each layer.
-            nodes: Nodes whose rows are wanted, ``[m]``.
-            generator: Draws dropout masks; None switches dropout off.
-            plain: Take the network path that can be differentiated twice.
+        All are kept by default. Without a generator there is no dropout; only the plain path can be
+        differentiated twice.
         """
         path = "plain" if plain else self.config.attention
         h, attention = self.encoder(x, adjacency, generator, path)

@@ -154,16 +154,9 @@ def split_nodes(
 ) -> Split:
     """Draws test nodes by share, then validation nodes per class from the rest.
 
-    In a time stream each class is split step by step, and keeps a training node in each.
-
-    Args:
-        labels: Class of each node in order of arrival, ``[n]``.
-        original_ids: Original id of each node; the draw depends on these and not on the
-            order of classes, ``[n]``.
-        kept: Original label of each class in order of arrival.
-        protocol: Shares and validation fraction.
-        generator: Source of the draw.
-        steps: Time step of each node, only in a time stream, ``[n]``.
+    ``labels [n]`` and ``kept`` are in order of arrival; the draw depends on the original ids and
+    not on that order. In a time stream, where ``steps [n]`` are given, each class is split step by
+    step and keeps a training node in each.
     """
     least = 0 if steps is None else 1
     # Draw in the order of original ids, so that another class order keeps the same split.

@@ -19,13 +19,13 @@ def to_steps(
 ) -> tuple[Tensor, Tensor, tuple[str, ...]]:
     """Returns the step of every node ``[n]`` and clean edge ``[E]``, and what steps are called.
 
-    An edge that is stored more than once is there from the earliest on.
+    An edge that is stored more than once is there from the earliest on; without ``edge_time``, from
+    its later end on.
 
     Args:
         name: The graph's name, for errors.
-        time: When each node came, ``[n]``: its place among ``times``, or any whole numbers without
-            them.
-        edge_time: When each stored edge came; None for that of its later end.
+        time: Places among ``times``, or any whole numbers without them.
+        edge_time: The same of every stored edge.
         times: Names of the steps; () makes a step of each different number, and names it so.
         stored: Edges as stored, ``[2, S]``.
         clean: Edges without loops and copies, smaller end first, sorted, ``[2, E]``.

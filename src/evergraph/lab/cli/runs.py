@@ -228,9 +228,7 @@ class Bars:
 class RunProgress(Bars):
     """Shows one run: a bar per task with loss and time left, and accuracy when it is done.
 
-    Args:
-        console: Where to.
-        change: Whether it is a change of an estimator's state, the last of its tasks.
+    A ``change`` of an estimator's state is the last of its tasks.
     """
 
     def __init__(self, console: Console, *, change: bool = False) -> None:

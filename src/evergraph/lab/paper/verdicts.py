@@ -42,13 +42,8 @@ def judge_number(
 ) -> dict[str, Any]:
     """Judges measured values against a printed mean: difference, 95 % interval and the word.
 
-    Args:
-        values: One per seed.
-        claim: ``{"mean", "std"}``: no mean where the paper ran out of memory, no deviation where
-            it prints none.
-        metric: What was measured.
-        overlap: Of the splits behind the seeds.
-        exact: Whether values were looked up and not measured.
+    ``claim`` is ``{"mean", "std"}``: no mean where the paper ran out of memory, no deviation where
+    it prints none. Values may be ``exact``, looked up and not measured.
     """
     if claim["mean"] is None:
         return {**claim, **_nothing(), "verdict": "ran" if values else "not run"}
