@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from evergraph.lab.paper.contrasts import Table, Values, contrast, incomparable
-from evergraph.lab.paper.experiment import Metric, Statement
+from evergraph.lab.paper.experiments import Metric, Statement
 from evergraph.lab.summary import CONFIDENCE, difference_to_claim, estimate, mean_std
 from evergraph.lab.tables import Claim
 

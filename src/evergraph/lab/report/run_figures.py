@@ -10,7 +10,7 @@ from typing import Any
 from evergraph.errors import InputError
 from evergraph.files import make_folder
 from evergraph.lab.folder import slug
-from evergraph.lab.paper.experiment import Figure
+from evergraph.lab.paper.experiments import Figure
 from evergraph.lab.report.figures import FORMATS, check_matplotlib, write_figure
 from evergraph.lab.summary import estimate
 
