@@ -277,9 +277,11 @@ def read_arrays(
         present = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
         for key in required:
             if key not in present:
+                keys = sorted(present)
+                shown = ", ".join(keys[:8]) + (", …" if len(keys) > 8 else "")
+                there = f"only {shown}" if keys else "an empty archive"
                 raise InputError(
-                    f"Expected '{key}' in '{path}' (got {_listing(present)}); add the missing "
-                    "array."
+                    f"Expected '{key}' in '{path}' (got {there}); add the missing array."
                 )
         wanted = {key: present[key] for key in (*required, *optional) if key in present}
         for key, info in wanted.items():
@@ -355,9 +357,3 @@ def brief(error: BaseException) -> str:
     """Keeps an exception's message to one line without a full stop."""
     text = str(error).strip().strip("<>'\"") or type(error).__name__
     return text.splitlines()[0].rstrip(".")[:160]
-
-
-def _listing(names: Mapping[str, Any]) -> str:
-    keys = sorted(names)
-    shown = ", ".join(keys[:8]) + (", …" if len(keys) > 8 else "")
-    return f"only {shown}" if keys else "an empty archive"
