@@ -5,7 +5,6 @@ A grid is seeds × methods × datasets as jobs; a finished run is found again an
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -67,7 +66,7 @@ def run(
             config,
             Path(passing, "run") if output is None else Path(output),
             device=device,
-            data_root=_root(data_root),
+            data_root=Path(data_root) if data_root else None,
             on_event=on_event,
             graph=graph,
         )
@@ -105,7 +104,8 @@ def compare(
     graphs = [datasets] if isinstance(datasets, str) else list(datasets)
     words = [methods] if isinstance(methods, str) else list(methods)
     configs = grid_configs(graphs, words, seeds, settings or {}, presets)
-    resources = Resources(device, _root(data_root), jobs=jobs)
+    root = Path(data_root) if data_root else None
+    resources = Resources(device, root, jobs=jobs)
     with TemporaryDirectory(prefix="evergraph-") as passing:
         folder = Path(passing if output is None else output)
         check_finished(run_grid(make_jobs(configs, folder), resources))
@@ -129,11 +129,6 @@ def summarise(output: Path, reference: str | None) -> tuple[list[dict[str, Any]]
     sheets = [grid_sheet(summary), *(sheet for sheet in more if sheet.rows)]
     write_atomic(output / "summary.md", as_markdown(sheets).encode())
     return summary, sheets
-
-
-def _root(data_root: str | Path | None) -> Path | None:
-    named = data_root or os.environ.get("EVERGRAPH_DATA")
-    return Path(named) if named else None
 
 
 def parse_methods(words: Sequence[str]) -> list[Variant]:

@@ -94,6 +94,7 @@ class Search:
         self.names = config.dataset_name, method.label
         self.trials: list[Settings] = []
         self.asked: list[Any] = []  # Optuna's trials
+        self.generator = make_generator(0, "tuning")
         self.runs: dict[tuple[str, int, int], Results] = {}
 
     @property
@@ -132,7 +133,7 @@ class Search:
         while len(self.trials) < min(first + count, self.num_points):
             for attempt in range(PATIENCE + 1):
                 if attempt == PATIENCE:
-                    self.study.enqueue_trial(self._draw_new(self._generator))
+                    self.study.enqueue_trial(self._draw_new(self.generator))
                 trial = self.study.ask(distributions)
                 settings = {key: values[trial.params[key]] for key, values in self.space.items()}
                 if settings not in self.trials:
@@ -158,10 +159,6 @@ class Search:
         while len(self.trials) < min(count, self.num_points):
             places = self._draw_new(generator)
             self.trials.append({key: self.space[key][place] for key, place in places.items()})
-
-    @cached_property
-    def _generator(self) -> torch.Generator:
-        return make_generator(0, "tuning")
 
     def _draw_new(self, generator: torch.Generator) -> dict[str, int]:
         """Draws a point that is not tried yet, as places in the grid; there must be one."""

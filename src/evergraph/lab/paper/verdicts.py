@@ -29,6 +29,8 @@ from evergraph.lab.tables import Claim
 
 #: Widest interval around zero that still reproduces a number, in points.
 WIDEST = 4.0
+#: What is told of a number that nothing can be told of.
+NOTHING: dict[str, Any] = {"difference": None, "low": None, "high": None}
 #: Verdicts on a statement that was tested.
 HOLDS, OPPOSITE, NOT_SHOWN = TESTED = ("holds", "opposite", "not shown")
 
@@ -46,21 +48,17 @@ def judge_number(
     it prints none. Values may be ``exact``, looked up and not measured.
     """
     if claim["mean"] is None:
-        return {**claim, **_nothing(), "verdict": "ran" if values else "not run"}
+        return {**claim, **NOTHING, "verdict": "ran" if values else "not run"}
     printed, std = claim["mean"], claim["std"]
     if exact:
         difference = (mean_std(values)["mean"] or 0.0) - printed
         word = "same" if abs(difference) < 1e-9 else "differs"
-        return {**claim, **_nothing(), "difference": difference, "verdict": word}
+        return {**claim, **NOTHING, "difference": difference, "verdict": word}
     if std is None and len(values) > 1:
         std = statistics.stdev(values)
     found = difference_to_claim(values, Claim(printed, std), overlap)
     point = metric.point if metric.point is not None else abs(printed) / 100
     return {**claim, **found, "verdict": _number_word(found, point, metric.better)}
-
-
-def _nothing() -> dict[str, None]:
-    return {"difference": None, "low": None, "high": None}
 
 
 def _number_word(found: Mapping[str, float | None], point: float, better: int) -> str:
