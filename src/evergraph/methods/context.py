@@ -306,13 +306,7 @@ class TaskContext:
             return self.run(nodes, adjacency, features)
 
     def cross_entropy(self, logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Averages cross-entropy over nodes (Eq. 1), smoothed as configured.
-
-        Args:
-            logits: ``[m, k]``.
-            labels: ``[m]``.
-            weight: Weight of each node, ``[m]``; the mean is the weighted one.
-        """
+        """Averages cross-entropy over nodes (Eq. 1), by weight if given, smoothed as configured."""
         losses = functional.cross_entropy(
             logits, labels, reduction="none", label_smoothing=self.training.label_smoothing
         )

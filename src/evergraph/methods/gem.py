@@ -114,13 +114,7 @@ class GEM(BufferBase[GEMConfig]):
 
 
 def turn_gradient(current: Tensor, memory: Tensor, margin: float) -> Tensor:
-    """Returns the gradient itself if it conflicts with no row of ``memory``, else g̃.
-
-    Args:
-        current: g, ``[P]``.
-        memory: G, ``[s, P]``.
-        margin: γ.
-    """
+    """Returns the gradient ``[P]`` itself if it conflicts with no row of ``[s, P]``, else g̃."""
     rows = memory.double()
     products = rows @ current.double()
     if not bool((products < 0).any()):

@@ -108,15 +108,9 @@ def distillation_loss(
 ) -> Tensor:
     r"""Averages :math:`-\sum_c p_c(z^{old}/T) \log p_c(z/T)` over nodes, :math:`p` the softmax.
 
-    Both softmaxes run over the teacher's columns: classes that came later do not count. There
-    is no factor :math:`T^2`.
-
-    Args:
-        logits: What the network says now, ``[m, k]``.
-        teacher: What the older network said of the same nodes, ``[m, k_old]``.
-        temperature: :math:`T`, which flattens both.
-        heads: Columns of each head, which has a softmax of its own; their losses add up. One head
-            of all the teacher's columns by default.
+    Both softmaxes run over the teacher's columns ``[m, k_old]``: classes that came later do not
+    count. There is no factor :math:`T^2`. Every head, given by the number of its columns, has a
+    softmax of its own, and their losses add up; by default all columns are one head.
     """
     sizes = list(heads) or [teacher.shape[1]]
     now = torch.split(logits[:, : teacher.shape[1]] / temperature, sizes, dim=1)

@@ -216,10 +216,7 @@ class RCLG(BufferBase[RCLGConfig]):
 def stored_logits_loss(logits: Tensor, stored: Tensor, widths: Tensor) -> Tensor:
     """Averages the squared distance to stored logits over all entries that existed then.
 
-    Args:
-        logits: What the network says now, ``[m, k]``.
-        stored: What was stored of the same nodes, ``[m, k_old]``, filled up with anything.
-        widths: How many columns of each node's row existed when it was stored, ``[m]``.
+    Of a row stored, ``[m, k_old]``, the first ``widths [m]`` columns existed; the rest is anything.
     """
     existed = torch.arange(stored.shape[1], device=stored.device) < widths[:, None]
     distance = (logits[:, : stored.shape[1]] - stored).square()
