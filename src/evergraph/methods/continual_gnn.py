@@ -45,17 +45,13 @@ from evergraph.stream.adjacency import Adjacency
 
 
 class ContinualGNNConfig(BufferConfig):
-    """Settings of ContinualGNN.
-
-    Attributes:
-        lam: λ, weight of the penalty.
-        detected_share: Share of the nodes reached by diffusion that is detected.
-        diffusion_steps: How often the change is averaged over neighbourhoods.
-    """
+    """Settings of ContinualGNN."""
 
     selector: str = "importance"
-    lam: float = Field(default=80.0, ge=0)
+    lam: float = Field(default=80.0, ge=0)  # λ, weight of the penalty
+    #: Share of the nodes reached by diffusion that is detected.
     detected_share: float = Field(default=0.8, ge=0, le=1)
+    #: How often the change is averaged over neighbourhoods.
     diffusion_steps: int = Field(default=2, ge=0)
 
 

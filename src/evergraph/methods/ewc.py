@@ -36,16 +36,11 @@ from evergraph.methods.context import TaskContext
 
 
 class EWCConfig(WeightedConfig):
-    """Settings of EWC.
+    """Settings of EWC."""
 
-    Attributes:
-        lam: λ, weight of the penalty.
-        num_probes: Vectors of random signs that estimate the Fisher.
-        exact_nodes: The most training nodes of a task for which it is exact instead.
-    """
-
-    lam: float = Field(default=1e3, ge=0)
-    num_probes: int = Field(default=64, ge=1)
+    lam: float = Field(default=1e3, ge=0)  # λ, weight of the penalty
+    num_probes: int = Field(default=64, ge=1)  # vectors of random signs that estimate the Fisher
+    #: The most training nodes of a task for which it is exact instead.
     exact_nodes: int = Field(default=64, ge=0)
 
 

@@ -31,12 +31,9 @@ RIDGE = 1e-3
 
 
 class GEMConfig(BufferConfig):
-    """Settings of GEM: those of a buffer, random by default, and the margin.
+    """Settings of GEM: those of a buffer, random by default, and the margin."""
 
-    Attributes:
-        margin: γ, the least weight of every old task in a corrected gradient.
-    """
-
+    #: γ, the least weight of every old task in a corrected gradient.
     margin: float = Field(default=0.5, ge=0)
 
 

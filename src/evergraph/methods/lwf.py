@@ -27,19 +27,14 @@ from evergraph.methods.context import TaskContext
 
 
 class LwFConfig(HeadsConfig):
-    """Settings of LwF.
-
-    Attributes:
-        lam: λ, weight of the distillation.
-        temperature: T, which flattens both distributions.
-        distill_over: ``task`` gives the classes of each earlier task a softmax of their own,
-            ``seen`` all earlier classes one (decision 0028).
-    """
+    """Settings of LwF."""
 
     former: ClassVar[Mapping[str, Any]] = {**HeadsConfig.former, "distill_over": "seen"}
 
-    lam: float = Field(default=1.0, ge=0)
-    temperature: float = Field(default=2.0, gt=0)
+    lam: float = Field(default=1.0, ge=0)  # λ, weight of the distillation
+    temperature: float = Field(default=2.0, gt=0)  # T, which flattens both distributions
+    #: ``task`` gives the classes of each earlier task a softmax of their own, ``seen`` all earlier
+    #: classes one (decision 0028).
     distill_over: Literal["task", "seen"] = "task"
 
 

@@ -30,13 +30,9 @@ from evergraph.methods.context import TaskContext
 
 
 class MASConfig(WeightedConfig):
-    """Settings of MAS.
+    """Settings of MAS."""
 
-    Attributes:
-        lam: λ, weight of the penalty.
-        num_nodes: The most training nodes of a task that its importance is averaged over.
-    """
-
+    #: The most training nodes of a task that its importance is averaged over.
     num_nodes: int = Field(default=256, ge=1)
 
 

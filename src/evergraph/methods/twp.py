@@ -46,20 +46,15 @@ from evergraph.stream.adjacency import Adjacency
 
 
 class TWPConfig(HeadsConfig):
-    """Settings of TWP.
-
-    Attributes:
-        lam_loss: λ_l, weight of what the loss is sensitive to.
-        lam_topology: λ_t, weight of what the attention is sensitive to.
-        beta: β, weight of the gradient's L1 norm.
-        squares: Which gradients make I_loss: ``mean`` squares that of the mean loss, ``node``
-            averages the squares of every node's, which do not vanish at a minimum (decision 0028).
-    """
+    """Settings of TWP."""
 
     former: ClassVar[Mapping[str, Any]] = {**HeadsConfig.former, "squares": "mean"}
-    lam_loss: float = Field(default=1e4, ge=0)
+    lam_loss: float = Field(default=1e4, ge=0)  # λ_l, weight of what the loss is sensitive to
+    #: λ_t, weight of what the attention is sensitive to.
     lam_topology: float = Field(default=1e4, ge=0)
-    beta: float = Field(default=0.01, ge=0)
+    beta: float = Field(default=0.01, ge=0)  # β, weight of the gradient's L1 norm
+    #: Which gradients make I_loss: ``mean`` squares that of the mean loss, ``node`` averages the
+    #: squares of every node's, which do not vanish at a minimum (decision 0028).
     squares: Literal["mean", "node"] = "mean"
 
 

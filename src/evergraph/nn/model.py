@@ -24,26 +24,20 @@ ENCODERS: dict[Backbone, type[Encoder]] = {"gat": GAT, "gcn": GCN, "sage": SAGE}
 
 
 class ModelConfig(Config):
-    """Shape and regularisation of the network.
+    """Shape and regularisation of the network."""
 
-    Attributes:
-        backbone: Kind of encoder: ``gat``, ``gcn`` or ``sage``.
-        channels: Width of one attention head.
-        heads: Attention heads per layer; without attention a layer is as wide as all of them.
-        num_layers: Depth of the encoder.
-        dropout: Rate on the input of every layer and of the head.
-        head_init: New head rows: ``uniform`` draws weights from U[0, 1) as the authors' code
-            does, ``default`` draws weights and bias from U(−1/√d, 1/√d) (decision 0005).
-        attention: ``fused`` takes compiled kernels, ``plain`` PyTorch's operations, ``auto``
-            the kernels wherever there are any (decision 0012).
-    """
-
-    backbone: Backbone = "gat"
-    channels: int = Field(default=64, ge=1)
+    backbone: Backbone = "gat"  # kind of encoder: gat, gcn or sage
+    channels: int = Field(default=64, ge=1)  # width of one attention head
+    #: Attention heads per layer; without attention a layer is as wide as all of them.
     heads: int = Field(default=4, ge=1)
-    num_layers: int = Field(default=2, ge=1)
+    num_layers: int = Field(default=2, ge=1)  # depth of the encoder
+    #: Rate on the input of every layer and of the head.
     dropout: float = Field(default=0.5, ge=0, lt=1)
+    #: New head rows: ``uniform`` draws weights from U[0, 1) as the authors' code does, ``default``
+    #: draws weights and bias from U(−1/√d, 1/√d) (decision 0005).
     head_init: HeadInit = "uniform"
+    #: ``fused`` takes compiled kernels, ``plain`` PyTorch's operations, ``auto`` the kernels
+    #: wherever there are any (decision 0012).
     attention: AttentionPath = "auto"
 
 

@@ -173,21 +173,15 @@ def from_scipy_parts(
 
 @dataclass(frozen=True)
 class Scale:
-    """Centre and width of every column, and the length of the longest row.
+    """Centre and width of every column, and the length of the longest row."""
 
-    Attributes:
-        kind: ``binary`` and ``normalised`` features stay as they are, ``robust`` ones are centred
-            where they are far from zero, and divided by the interquartile range. Columns with many
-            zeros, and all of sparse features, are divided by the median of what is not zero.
-        center: ``[d]``.
-        width: ``[d]``.
-        limit: Longer rows are shortened to this length.
-    """
-
+    #: ``binary`` and ``normalised`` features stay as they are, ``robust`` ones are centred where
+    #: they are far from zero, and divided by the interquartile range. Columns with many zeros, and
+    #: all of sparse features, are divided by the median of what is not zero.
     kind: str
-    center: Tensor
-    width: Tensor
-    limit: float
+    center: Tensor  # [d]
+    width: Tensor  # [d]
+    limit: float  # longer rows are shortened to this length
 
     @classmethod
     def fit(cls, features: Features, scaling: Scaling = "auto") -> Scale:
