@@ -64,12 +64,6 @@ class Search:
     searched by their place in the grid, which is how a grid of powers is searched by its logarithm;
     words as categories. Settings that are given, and those without effect, are not searched; with
     ``recipe``, :data:`RECIPE` is besides the method's own grid.
-
-    Attributes:
-        start: What the method has now, the first trial.
-        space: The grid.
-        trials: The points of the grid that are tried.
-        runs: Results by judged nodes (``validation`` or ``test``), trial and seed.
     """
 
     def __init__(
@@ -86,16 +80,16 @@ class Search:
         now = {**config.settings, **config.training.model_dump(), **config.model.model_dump()}
         declared = {**method_class(method.name).search, **(RECIPE if recipe else {})}
         fixed = {*method.options, *shared, *config.unused()}
-        self.start = {key: now[key] for key in declared if key not in fixed}
-        self.space: dict[str, tuple[Any, ...]] = {}
+        self.start = {key: now[key] for key in declared if key not in fixed}  # the first trial
+        self.space: dict[str, tuple[Any, ...]] = {}  # the grid
         for key, value in self.start.items():  # which the grid may lack; numbers stay in order
             values = declared[key] if value in declared[key] else (*declared[key], value)
             self.space[key] = tuple(sorted(values)) if _numeric(values) else values
         self.names = config.dataset_name, method.label
-        self.trials: list[Settings] = []
+        self.trials: list[Settings] = []  # points of the grid
         self.asked: list[Any] = []  # Optuna's trials
         self.generator = make_generator(0, "tuning")
-        self.runs: dict[tuple[str, int, int], Results] = {}
+        self.runs: dict[tuple[str, int, int], Results] = {}  # by judged nodes, trial and seed
 
     @property
     def num_points(self) -> int:

@@ -32,14 +32,10 @@ class Encoder(nn.Module):
     The embedding ``h`` is the last layer's output before any activation (decision 0003). Without
     attention a layer is as wide as all heads together, so that all around it stays the same.
     ``channels`` is the width of one head, of each layer in turn.
-
-    Attributes:
-        has_attention: Whether the encoder can show attention.
-        reads_degrees: Whether a node's output changes when a neighbour gains an edge.
     """
 
-    has_attention: ClassVar[bool] = False
-    reads_degrees: ClassVar[bool] = False
+    has_attention: ClassVar[bool] = False  # whether it can show attention
+    reads_degrees: ClassVar[bool] = False  # does a node's output change when a neighbour's edges do
     layer_class: ClassVar[type[nn.Module]]
 
     def __init__(

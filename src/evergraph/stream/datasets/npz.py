@@ -54,11 +54,7 @@ _KINDS = {"iu": "integers", "fiub": "numbers", "USiu": "text"}
 
 
 def read_plain(path: Path, name: str | None = None) -> Graph:
-    """Reads a graph; its name is the file's unless given.
-
-    Raises:
-        InputError: In one sentence that names the file, the key and the remedy.
-    """
+    """Reads a graph; its name is the file's unless given."""
     arrays = read_arrays(path, ("edge_index", "y"), (*_SPARSE, "x", *_OPTIONAL))
     features: Features
     if "x" in arrays:
@@ -263,9 +259,8 @@ def read_arrays(
 ) -> dict[str, Array]:
     """Reads the named arrays of an npz file; other keys are not touched.
 
-    Raises:
-        InputError: If the file is absent, damaged, not an npz, lacks a required key, holds
-            Python objects under a wanted key, or declares more than fits in the memory.
+    Refuses a file that is absent, damaged, no npz, lacks a required key, holds Python objects under
+    a wanted key, or declares more than fits in the memory.
     """
     if not os.path.isfile(path):
         raise InputError(f"Expected a file at '{path}' (got none); check the path.")

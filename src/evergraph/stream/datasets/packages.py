@@ -184,11 +184,7 @@ def index_files(folder: Path, ending: str) -> list[Path]:
 
 
 def read_stanzas(path: Path, fields: frozenset[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields every stanza's first line and those of the fields that it has, line by line.
-
-    Raises:
-        InputError: With the line, where it is neither a field nor the continuation of one.
-    """
+    """Yields the first line of every stanza and those of the fields that it has."""
     opener: Callable[..., IO[Any]] = COMPRESSED.get(path.suffix, open)
     stanza, field, first = dict[str, str](), "", 0
     try:
