@@ -10,14 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from evergraph.kernels.ops import (
-    Activation,
-    call,
-    kernels,
-    linear,
-    project,
-    weight_gradient,
-)
+from evergraph.kernels import ops
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.features import Features
 
@@ -74,12 +67,12 @@ def grouped(rows: Tensor, ends: Ends, reduce: Literal["sum", "max"]) -> Tensor:
 
 def spread(rows: Tensor, ends: Ends) -> Tensor:
     """Gives each edge the row of its end: ``[n, ...]`` → ``[E, ...]``."""
-    return linear(rows, partial(_to_edges, ends), partial(_to_nodes, ends))
+    return ops.linear(rows, partial(_to_edges, ends), partial(_to_nodes, ends))
 
 
 def collect(rows: Tensor, ends: Ends) -> Tensor:
     """Sums edge rows at their ends: ``[E, ...]`` → ``[n, ...]``."""
-    return linear(rows, partial(_to_nodes, ends), partial(_to_edges, ends))
+    return ops.linear(rows, partial(_to_nodes, ends), partial(_to_edges, ends))
 
 
 def _to_edges(ends: Ends, rows: Tensor) -> Tensor:
@@ -117,7 +110,7 @@ class LayerWeights:
 
 
 def attend(
-    x: Features, weights: LayerWeights, graph: Adjacency, activation: Activation | None = None
+    x: Features, weights: LayerWeights, graph: Adjacency, activation: ops.Activation | None = None
 ) -> Tensor:
     r"""Computes :math:`h_i = \sum_j \alpha_{ij} W x_j + b` with nothing of edge size stored.
 
@@ -129,7 +122,7 @@ def attend(
     """
     tensors = (weights.weight, weights.att_src, weights.att_dst, weights.bias)
     dense = x if isinstance(x, Tensor) else None
-    return call(_Attend, dense, *tensors, x, graph, activation).flatten(1)
+    return ops.call(_Attend, dense, *tensors, x, graph, activation).flatten(1)
 
 
 def attend_plain(x: Features, weights: LayerWeights, graph: Adjacency) -> tuple[Tensor, Tensor]:
@@ -162,7 +155,7 @@ class _Attend(torch.autograd.Function):
         bias: Tensor,
         x: Features,
         graph: Adjacency,
-        activation: Activation | None,
+        activation: ops.Activation | None,
     ) -> Tensor:
         weights = LayerWeights(weight, att_src, att_dst, bias)
         wx = _project(x, weights)
@@ -182,7 +175,7 @@ class _Attend(torch.autograd.Function):
         dense, weight, att_src, att_dst, bias, share, *scores = ctx.saved_tensors
         weights = LayerWeights(weight, att_src, att_dst, bias)
         x = dense if ctx.sparse is None else ctx.sparse
-        passes, graph = kernels(share.device), ctx.graph
+        passes, graph = ops.kernels(share.device), ctx.graph
         if ctx.shown is None:  # let go by an earlier backward pass
             again = _forward(_project(x, weights), weights, graph, ctx.activation)
             ctx.shown, ctx.positive, *_ = again
@@ -204,21 +197,21 @@ class _Attend(torch.autograd.Function):
         del wx, grad
         flat = grad_wx.flatten(1)
         grad_x = flat @ weight.t() if ctx.needs_input_grad[0] else None
-        grad_weight = weight_gradient(x, flat)
+        grad_weight = ops.weight_gradient(x, flat)
         return grad_x, grad_weight, grad_src, grad_dst, grad_bias, None, None, None
 
 
 def _project(x: Features, weights: LayerWeights) -> Tensor:
     """Computes the rows that are attended to, ``[s, H, C]``."""
-    return project(x, weights.weight).view(-1, *weights.bias.shape)
+    return ops.project(x, weights.weight).view(-1, *weights.bias.shape)
 
 
 def _forward(
-    wx: Tensor, weights: LayerWeights, graph: Adjacency, activation: Activation | None
+    wx: Tensor, weights: LayerWeights, graph: Adjacency, activation: ops.Activation | None
 ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
     """Returns the output, its part from scores above zero, their share, and the scores."""
     vectors = (weights.att_src, weights.att_dst, weights.bias)
-    out, positive, share, scores = kernels(wx.device).attend_forward(
+    out, positive, share, scores = ops.kernels(wx.device).attend_forward(
         graph.pattern, wx, *vectors, SLOPE, graph.own
     )
     if activation is not None:
