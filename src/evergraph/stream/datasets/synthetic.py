@@ -22,25 +22,31 @@ LATE_SHARE = 0.2  # of edges in a graph that grows
 
 
 class SyntheticConfig(Config):
-    """What to generate."""
+    """What to generate.
 
-    #: Number of nodes, spread over the classes as evenly as possible.
+    Attributes:
+        nodes: Number of nodes, spread over the classes as evenly as possible.
+        classes: Number of classes.
+        mean_degree: Undirected edges per node, times two.
+        homophily: Share of edges that join two nodes of one class.
+        feature_dim: Feature columns.
+        feature_signal: Typical distance between two class means; the noise around them has
+            unit variance in every column.
+        degree_exponent: Exponent of the power law that expected degrees follow.
+        steps: Time steps over which the graph grows. Classes come evenly spread and go on growing;
+            a fifth of the edges come later than both their ends.
+        seed: Same configuration and seed, same graph.
+    """
+
     nodes: int = Field(default=1000, ge=2, le=100_000_000)
-    classes: int = Field(default=6, ge=2, le=100_000)  # number of classes
-    #: Undirected edges per node, times two.
+    classes: int = Field(default=6, ge=2, le=100_000)
     mean_degree: float = Field(default=8.0, ge=0, le=100_000)
-    #: Share of edges that join two nodes of one class.
     homophily: float = Field(default=0.8, ge=0, le=1)
-    feature_dim: int = Field(default=64, ge=1, le=100_000)  # feature columns
-    #: Typical distance between two class means; the noise around them has unit variance in every
-    #: column.
+    feature_dim: int = Field(default=64, ge=1, le=100_000)
     feature_signal: float = Field(default=1.0, ge=0, le=1000)
-    #: Exponent of the power law that expected degrees follow.
     degree_exponent: float = Field(default=2.5, gt=2, le=100)
-    #: Time steps over which the graph grows. Classes come evenly spread and go on growing; a fifth
-    #: of the edges come later than both their ends.
     steps: int = Field(default=1, ge=1, le=10_000)
-    seed: int = Field(default=0, ge=0)  # same configuration and seed, same graph
+    seed: int = Field(default=0, ge=0)
 
     @property
     def num_edges(self) -> int:
