@@ -42,33 +42,21 @@ NEEDED_VALIDATION = 0.1
 
 
 class RunConfig(Config):
-    """A complete, re-runnable description of one run.
+    """A complete, re-runnable description of one run."""
 
-    Attributes:
-        schema_version: Version of this format.
-        dataset: Name or path of the graph.
-        dataset_options: Settings of a generated graph.
-        method: Registered name of the method.
-        label: Name of this variant in tables.
-        overrides: What the user set, for display; already part of the sections.
-        seed: Source of all randomness.
-        settings: The method's own settings, complete.
-        training: Gradient descent.
-        model: The network.
-        protocol: Classes, order and split.
-    """
-
+    #: Version of this format.
     schema_version: int = Field(default=SCHEMA_VERSION, ge=SCHEMA_VERSION, le=SCHEMA_VERSION)
-    dataset: str
-    dataset_options: dict[str, Any] = Field(default_factory=dict)
-    method: str
-    label: str
+    dataset: str  # name or path of the graph
+    dataset_options: dict[str, Any] = Field(default_factory=dict)  # settings of a generated graph
+    method: str  # registered name of the method
+    label: str  # name of this variant in tables
+    #: What the user set, for display; already part of the sections.
     overrides: dict[str, Any] = Field(default_factory=dict)
-    seed: int = Field(default=0, ge=0)
-    settings: dict[str, Any]
-    training: TrainConfig
-    model: ModelConfig
-    protocol: Protocol
+    seed: int = Field(default=0, ge=0)  # source of all randomness
+    settings: dict[str, Any]  # the method's own settings, complete
+    training: TrainConfig  # gradient descent
+    model: ModelConfig  # the network
+    protocol: Protocol  # classes, order and split
 
     @property
     def dataset_name(self) -> str:

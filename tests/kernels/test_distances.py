@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from evergraph.kernels import ops as distances
 from evergraph.kernels.ops import count_within, mean_pairwise_distance, neighbor_counts
-from evergraph.memory import coverage
 from evergraph.memory.coverage import coverage_diversity
 from evergraph.structure import nearest_nodes
 from support import seeded
@@ -193,13 +192,13 @@ def test_computed_covers_hold_no_more_than_a_block(monkeypatch):
 def test_computed_covers_look_only_within_reach(monkeypatch):
     """What one pick covers cannot matter to candidates more than two radii away."""
     asked = []
-    count = coverage.count_within
+    count = distances.count_within
 
     def watched(a: torch.Tensor, b: torch.Tensor, radius: torch.Tensor) -> torch.Tensor:
         asked.append((a.flatten().tolist(), b.flatten().tolist()))
         return count(a, b, radius)
 
-    monkeypatch.setattr(coverage, "count_within", watched)
+    monkeypatch.setattr(distances, "count_within", watched)
     monkeypatch.setattr(distances, "BLOCK_ENTRIES", 0)
     # Sum of distances 0..6 and 20 is 175 over 28 pairs: mean 6.25, radius 1.25, reach 2.5.
     h = torch.tensor([[0.0], [1], [2], [3], [4], [5], [6], [20]])

@@ -21,8 +21,14 @@ from evergraph.config import RunConfig
 from evergraph.lab.api import merge_runs, runs_by_hash
 from evergraph.lab.folder import make_jobs, read_config
 from evergraph.lab.paper.contrasts import Table, contrast
-from evergraph.lab.paper.experiment import Experiment, Facts, Row
-from evergraph.lab.paper.experiments import EXPERIMENTS, HEADLINES, find_experiments
+from evergraph.lab.paper.experiments import (
+    EXPERIMENTS,
+    HEADLINES,
+    Experiment,
+    Facts,
+    Row,
+    find_experiments,
+)
 from evergraph.lab.paper.reproduce import (
     Request,
     find_facts,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evergraph.lab.paper.contrasts import Table, contrast, evaluate
-from evergraph.lab.paper.experiment import Row
+from evergraph.lab.paper.experiments import Row
 
 NONE = float("nan")
 ROWS = [Row("a", "dslr", "s", 1.0), Row("b", "dslr", "s", 2.0), Row("c", "dslr", "t", 4.0)]

@@ -14,8 +14,7 @@ import pytest
 
 from evergraph.errors import InputError
 from evergraph.lab.paper.contrasts import Table
-from evergraph.lab.paper.experiment import Experiment, Row, Statement
-from evergraph.lab.paper.experiments import EXPERIMENTS, HEADLINES
+from evergraph.lab.paper.experiments import EXPERIMENTS, HEADLINES, Experiment, Row, Statement
 from evergraph.lab.paper.outcome import judged, measured, merged, printed
 from evergraph.lab.report.document import document, overview, read_results
 from evergraph.lab.report.sheets import (

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from evergraph.lab.paper.contrasts import Table
-from evergraph.lab.paper.experiment import Metric, Row, Statement
-from evergraph.lab.paper.experiments import METRICS
+from evergraph.lab.paper.experiments import METRICS, Metric, Row, Statement
 from evergraph.lab.paper.verdicts import (
     count_words,
     headline_verdict,

@@ -196,4 +196,4 @@ def test_columns_of_sparse_rows_are_those_of_dense_ones(make_graph, start, stop,
 
 def test_columns_of_sparse_rows_add_repeated_entries():
     twice = SparseRows(torch.ones(3), torch.tensor([1, 1, 0]), torch.tensor([0, 2, 3]), 2)
-    assert twice.dense_columns(0, 2).tolist() == [[0.0, 2.0], [1.0, 0.0]]
+    assert take_columns(twice, 0, 2).tolist() == [[0.0, 2.0], [1.0, 0.0]]

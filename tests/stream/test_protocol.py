@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from evergraph.errors import InputError
 from evergraph.stream import Graph, Protocol, protocol_for
-from evergraph.stream.protocol import DSLR_PROTOCOLS, choose_classes
+from evergraph.stream.protocol import PROTOCOLS, choose_classes
 from evergraph.validation import parse
 
 AMAZON = (0.3, 0.75, 0.65, 0.3, 0.9, 0.3, 0.4, 0.75)
@@ -70,7 +70,7 @@ def graph_of(dataset: str) -> Graph:
 
 
 def test_protocol_presets_are_the_five_datasets():
-    assert set(DSLR_PROTOCOLS) == set(TABLE)
+    assert {name for name, each in PROTOCOLS.items() if each.name == "dslr"} == set(TABLE)
 
 
 @pytest.mark.parametrize("dataset", TABLE)
@@ -206,7 +206,7 @@ def test_hash_changes_with_any_field():
 
 def test_hash_tells_seeds_shares_and_presets_apart():
     protocols = [
-        *DSLR_PROTOCOLS.values(),
+        *PROTOCOLS.values(),
         Protocol(),
         Protocol(order="random:1"),
         Protocol(order="random:2"),
@@ -236,11 +236,11 @@ def test_hash_survives_writing_and_reading(share, split_seed, seed):
 
 def test_hash_is_stable_across_processes():
     code = (
-        "from evergraph.stream.protocol import DSLR_PROTOCOLS; "
-        "print(*(p.hash for p in DSLR_PROTOCOLS.values()))"
+        "from evergraph.stream.protocol import PROTOCOLS; "
+        "print(*(p.hash for p in PROTOCOLS.values()))"
     )
     environment = os.environ | {"PYTHONHASHSEED": "12345"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == [protocol.hash for protocol in DSLR_PROTOCOLS.values()]
+    assert done.stdout.split() == [protocol.hash for protocol in PROTOCOLS.values()]

@@ -10,14 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from evergraph.kernels.ops import (
-    Activation,
-    call,
-    kernels,
-    linear,
-    project,
-    weight_gradient,
-)
+from evergraph.kernels import ops
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.features import Features
 
@@ -74,12 +67,12 @@ def grouped(rows: Tensor, ends: Ends, reduce: Literal["sum", "max"]) -> Tensor:
 
 def spread(rows: Tensor, ends: Ends) -> Tensor:
     """Gives each edge the row of its end: ``[n, ...]`` → ``[E, ...]``."""
-    return linear(rows, partial(_to_edges, ends), partial(_to_nodes, ends))
+    return ops.linear(rows, partial(_to_edges, ends), partial(_to_nodes, ends))
 
 
 def collect(rows: Tensor, ends: Ends) -> Tensor:
     """Sums edge rows at their ends: ``[E, ...]`` → ``[n, ...]``."""
-    return linear(rows, partial(_to_nodes, ends), partial(_to_edges, ends))
+    return ops.linear(rows, partial(_to_nodes, ends), partial(_to_edges, ends))
 
 
 def _to_edges(ends: Ends, rows: Tensor) -> Tensor:
@@ -117,27 +110,19 @@ class LayerWeights:
 
 
 def attend(
-    x: Features, weights: LayerWeights, graph: Adjacency, activation: Activation | None = None
+    x: Features, weights: LayerWeights, graph: Adjacency, activation: ops.Activation | None = None
 ) -> Tensor:
     r"""Computes :math:`h_i = \sum_j \alpha_{ij} W x_j + b` with nothing of edge size stored.
 
     :math:`\alpha_{ij}` is the softmax over ``j`` of the leaky ReLU of
     ``att_src · W x_j + att_dst · W x_i``. The backward pass computes it anew (decision 0012).
     It can be differentiated once; asked for a second derivative it raises.
-    :func:`attend_plain` is the same by definition.
-
-    Args:
-        x: Rows of all sources, ``[s, d]``; as many as nodes unless the graph is a part.
-        weights: The layer's parameters.
-        graph: The graph.
-        activation: ReLU and dropout, applied to ``h``.
-
-    Returns:
-        ``[n, H * C]``.
+    :func:`attend_plain` is the same by definition. ``x`` holds the rows of all sources,
+    ``[s, d]``; what is returned, after the activation, those of the nodes, ``[n, H * C]``.
     """
     tensors = (weights.weight, weights.att_src, weights.att_dst, weights.bias)
     dense = x if isinstance(x, Tensor) else None
-    return call(_Attend, dense, *tensors, x, graph, activation).flatten(1)
+    return ops.call(_Attend, dense, *tensors, x, graph, activation).flatten(1)
 
 
 def attend_plain(x: Features, weights: LayerWeights, graph: Adjacency) -> tuple[Tensor, Tensor]:
@@ -170,7 +155,7 @@ class _Attend(torch.autograd.Function):
         bias: Tensor,
         x: Features,
         graph: Adjacency,
-        activation: Activation | None,
+        activation: ops.Activation | None,
     ) -> Tensor:
         weights = LayerWeights(weight, att_src, att_dst, bias)
         wx = _project(x, weights)
@@ -190,7 +175,7 @@ class _Attend(torch.autograd.Function):
         dense, weight, att_src, att_dst, bias, share, *scores = ctx.saved_tensors
         weights = LayerWeights(weight, att_src, att_dst, bias)
         x = dense if ctx.sparse is None else ctx.sparse
-        passes, graph = kernels(share.device), ctx.graph
+        passes, graph = ops.kernels(share.device), ctx.graph
         if ctx.shown is None:  # let go by an earlier backward pass
             again = _forward(_project(x, weights), weights, graph, ctx.activation)
             ctx.shown, ctx.positive, *_ = again
@@ -212,7 +197,7 @@ class _Attend(torch.autograd.Function):
         del wx, grad
         flat = grad_wx.flatten(1)
         grad_x = flat @ weight.t() if ctx.needs_input_grad[0] else None
-        grad_weight = weight_gradient(x, flat)
+        grad_weight = ops.weight_gradient(x, flat)
         return grad_x, grad_weight, grad_src, grad_dst, grad_bias, None, None, None
 
 
@@ -221,15 +206,15 @@ def _project(x: Features, weights: LayerWeights) -> Tensor:
     if weights.weight is None:
         assert isinstance(x, Tensor)
         return x.view(-1, *weights.bias.shape)
-    return project(x, weights.weight).view(-1, *weights.bias.shape)
+    return ops.project(x, weights.weight).view(-1, *weights.bias.shape)
 
 
 def _forward(
-    wx: Tensor, weights: LayerWeights, graph: Adjacency, activation: Activation | None
+    wx: Tensor, weights: LayerWeights, graph: Adjacency, activation: ops.Activation | None
 ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
     """Returns the output, its part from scores above zero, their share, and the scores."""
     vectors = (weights.att_src, weights.att_dst, weights.bias)
-    out, positive, share, scores = kernels(wx.device).attend_forward(
+    out, positive, share, scores = ops.kernels(wx.device).attend_forward(
         graph.pattern, wx, *vectors, SLOPE, graph.own
     )
     if activation is not None:

@@ -42,19 +42,10 @@ def attend_forward(
 ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
     """Computes an attention layer's output ``[n, H, C]`` and what its backward passes need.
 
-    Args:
-        pattern: Which rows every row reads.
-        wx: Projected rows, ``[s, H, C]``.
-        att_src: Attention vectors of the sources, ``[H, C]``.
-        att_dst: Those of the targets.
-        bias: Added to every row, ``[H, C]``.
-        slope: Of the leaky ReLU below zero.
-        own: Which of the rows each node is itself, ``[n]``; None means that all are nodes.
-
-    Returns:
-        The output; its part from scores above zero, ``[n, H, C]``, and their share of the
-        weight, ``[n, H]``; the scores as source ``[s, H]`` and as target and the log-sums,
-        ``[n, H]``.
+    Given are the projected rows ``[s, H, C]`` and, if not all of them are nodes, which one each
+    node is itself, ``[n]``. What is needed later is the output's part from scores above zero,
+    ``[n, H, C]``, and their share of the weight, ``[n, H]``; the scores as source ``[s, H]``, as
+    target and the log-sums, ``[n, H]``.
     """
     (s, heads, channels), n = wx.shape, pattern.num_rows
     from_source, at_target = (wx.new_empty(s, heads) for _ in range(2))
@@ -83,14 +74,8 @@ def attend_backward_targets(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Returns gradient times output, the gradient of the target scores, and that of the bias.
 
-    Args:
-        pattern: Which rows every row reads.
-        grad: Gradient of the output.
-        shown: What the layer showed and the factor that makes it the output again, wherever
-            the gradient is not zero.
-        saved: ``positive`` and ``share`` of :func:`attend_forward`.
-        bias: As there.
-        slope: As there.
+    ``shown`` is what the layer showed and the factor that makes it the output again wherever the
+    gradient is not zero; ``saved`` are ``positive`` and ``share`` of :func:`attend_forward`.
     """
     positive, share = saved
     delta, grad_target = torch.empty_like(share), torch.empty_like(share)
@@ -111,16 +96,11 @@ def attend_backward_sources(
     saved: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
     slope: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the gradients of ``wx``, ``att_src`` and ``att_dst``.
+    """Returns the gradients of ``wx``, ``att_src`` and ``att_dst``, which ``inputs`` are.
 
-    Args:
-        transpose: Which rows read every row.
-        grad: Gradient of the output.
-        inputs: ``wx``, ``att_src`` and ``att_dst``.
-        saved: Both scores and the log-sums of :func:`attend_forward`, then gradient times
-            output and the gradient of the target scores of :func:`attend_backward_targets`; the
-            first and the last of the sources, the others of the nodes.
-        slope: As there.
+    ``saved`` are both scores and the log-sums of :func:`attend_forward`, then gradient times output
+    and the gradient of the target scores of :func:`attend_backward_targets`; the first and the last
+    are the sources', the others the nodes'.
     """
     wx, att_src, att_dst = inputs
     grad_wx = torch.empty_like(wx, memory_format=torch.contiguous_format)

@@ -5,7 +5,6 @@ A grid is seeds × methods × datasets as jobs; a finished run is found again an
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -67,7 +66,7 @@ def run(
             config,
             Path(passing, "run") if output is None else Path(output),
             device=device,
-            data_root=_root(data_root),
+            data_root=Path(data_root) if data_root else None,
             on_event=on_event,
             graph=graph,
         )
@@ -105,7 +104,8 @@ def compare(
     graphs = [datasets] if isinstance(datasets, str) else list(datasets)
     words = [methods] if isinstance(methods, str) else list(methods)
     configs = grid_configs(graphs, words, seeds, settings or {}, presets)
-    resources = Resources(device, _root(data_root), jobs=jobs)
+    root = Path(data_root) if data_root else None
+    resources = Resources(device, root, jobs=jobs)
     with TemporaryDirectory(prefix="evergraph-") as passing:
         folder = Path(passing if output is None else output)
         check_finished(run_grid(make_jobs(configs, folder), resources))
@@ -129,11 +129,6 @@ def summarise(output: Path, reference: str | None) -> tuple[list[dict[str, Any]]
     sheets = [grid_sheet(summary), *(sheet for sheet in more if sheet.rows)]
     write_atomic(output / "summary.md", as_markdown(sheets).encode())
     return summary, sheets
-
-
-def _root(data_root: str | Path | None) -> Path | None:
-    named = data_root or os.environ.get("EVERGRAPH_DATA")
-    return Path(named) if named else None
 
 
 def parse_methods(words: Sequence[str]) -> list[Variant]:
@@ -170,12 +165,8 @@ def run_grid(
 ) -> dict[str, str]:
     """Runs every job that is not finished; returns why some failed, by their names.
 
-    Args:
-        jobs: The runs and their folders.
-        resources: What they run on; worker processes on this machine by default.
-        on_message: Takes progress, where the engine knows of any.
-        on_done: Takes each job with its results and None or :data:`FINISHED_BEFORE`, or with no
-            results and the reason why it failed.
+    ``on_message`` takes progress where the engine knows of any, ``on_done`` each job with its
+    results and None or :data:`FINISHED_BEFORE`, or with no results and why it failed.
     """
     resources = resources or Resources()
     waiting = []
@@ -207,12 +198,8 @@ def merge_runs(
     """Copies finished runs made elsewhere into a grid's folder; returns how many were new.
 
     A run is recognised by its configuration as this release reads it, so that runs of earlier
-    releases and under other labels serve as well; the copy is written as this release would.
-
-    Args:
-        output: Folder of the grid.
-        sources: Folders with finished runs, at any depth.
-        wanted: The runs to take, under the labels they have here; None takes every run as it is.
+    releases and under other labels serve as well; the copy is written as this release would. Of
+    runs that are ``wanted`` the labels are taken as well; None takes every run as it is.
     """
     labelled = None if wanted is None else {config.hash: config for config in wanted}
     found: dict[tuple[str, str], tuple[Path, RunConfig]] = {}

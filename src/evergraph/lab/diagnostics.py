@@ -177,12 +177,6 @@ def embedding_sample(
     and evaluated nodes sorted by class. ``components`` are principal ones, largest first, up to
     a common scale, each with the sign that makes its largest entry positive.
 
-    Args:
-        stream: The run's stream.
-        h: Embeddings of every node, ``[n, d]``.
-        logits: Predictions of every node, ``[n, k]``.
-        picks: Kept nodes by class, best first; empty without a buffer.
-
     Returns:
         Columns ``nodes`` (original ids), ``labels``, ``predicted`` and one of each component;
         ``roles`` holds a letter per node: ``b`` in the buffer, ``t`` another training node,

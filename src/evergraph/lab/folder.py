@@ -220,13 +220,7 @@ class _Record(_Loose):
 
 
 def save_checkpoint(folder: Path, learner: Learner, done: list[dict[str, Any]]) -> None:
-    """Writes the learner and the results of its tasks so far, replacing the last checkpoint.
-
-    Args:
-        folder: The run's ``checkpoint`` folder.
-        learner: The learner just after a task.
-        done: One record per finished task.
-    """
+    """Writes the learner just after a task, and a record per finished task, over the last one."""
     files.make_folder(folder)
     state = {**learner_state(learner), "done": done}
     files.write_atomic(folder / FILE, files.pack({"sha256": files.checksum(state), **state}))

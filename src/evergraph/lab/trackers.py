@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from evergraph.config import RunConfig
 from evergraph.events import Epoch, Event, TaskDone, TaskStarted
@@ -14,46 +14,41 @@ from evergraph.lab import import_extra
 EVERY = 10
 
 OnEvent = Callable[[Event], None]
-#: What takes a number with its name and step, and what ends the tracking.
-Opened = tuple[Callable[[str, float, int], object], Callable[[], object]]
-
-
-def _open_tensorboard(tensorboard: Any, config: RunConfig, path: Path) -> Opened:
-    """Writes event files into the run's folder, below ``tensorboard/``."""
-    writer = tensorboard.SummaryWriter(str(path / "tensorboard"))
-    return writer.add_scalar, writer.close
-
-
-def _open_mlflow(mlflow: Any, config: RunConfig, path: Path) -> Opened:
-    """Logs to the tracking server that ``MLFLOW_TRACKING_URI`` names, or to local files."""
-    mlflow.start_run(run_name=f"{config.dataset_name} {config.label} seed {config.seed}")
-    described = {"dataset": config.dataset_name, "method": config.method, "seed": config.seed}
-    mlflow.log_params({**described, "config": config.hash, **config.settings})
-    return mlflow.log_metric, mlflow.end_run
-
-
-#: The module of each, and what begins a run with it.
-TRACKERS = {
-    "tensorboard": ("torch.utils.tensorboard", _open_tensorboard),
-    "mlflow": ("mlflow", _open_mlflow),
-}
+#: The module of each.
+TRACKERS = {"tensorboard": "torch.utils.tensorboard", "mlflow": "mlflow"}
 
 
 class Tracker:
     """Turns events into numbers: losses, accuracies, seconds; passes each event on.
 
-    The tracker is opened by the first event, so that a finished run opens none.
+    TensorBoard's files go into the run's folder, below ``tensorboard/``; MLflow logs to the server
+    that ``MLFLOW_TRACKING_URI`` names, or to local files.
     """
 
     def __init__(self, name: str, config: RunConfig, path: Path, on_event: OnEvent | None) -> None:
         self.name, self.config, self.path, self.on_event = name, config, path, on_event
-        self.opened: Opened | None = None
         self.num_tasks = 0
         self.steps: dict[str, int] = {}
 
+    @cached_property
+    def opened(self) -> tuple[Callable[[str, float, int], object], Callable[[], object]]:
+        """What logs a number with its name and step, and what ends the tracking.
+
+        It is opened by the first event, so that a finished run opens none.
+        """
+        what = f"the package {self.name} for '--track {self.name}'"
+        module, config = import_extra(TRACKERS[self.name], "track", what), self.config
+        if self.name == "tensorboard":
+            writer = module.SummaryWriter(str(self.path / "tensorboard"))
+            return writer.add_scalar, writer.close
+        module.start_run(run_name=f"{config.dataset_name} {config.label} seed {config.seed}")
+        described = {"dataset": config.dataset_name, "method": config.method, "seed": config.seed}
+        module.log_params({**described, "config": config.hash, **config.settings})
+        return module.log_metric, module.end_run
+
     def __call__(self, event: Event) -> None:
         """Takes an event of the training loop."""
-        log, close = self.opened = self.opened or self._open()
+        log, close = self.opened
         if isinstance(event, TaskStarted):
             self.num_tasks = event.num_tasks
         elif isinstance(event, Epoch):
@@ -71,8 +66,3 @@ class Tracker:
                 close()
         if self.on_event is not None:
             self.on_event(event)
-
-    def _open(self) -> Opened:
-        module, begin = TRACKERS[self.name]
-        what = f"the package {self.name} for '--track {self.name}'"
-        return begin(import_extra(module, "track", what), self.config, self.path)

@@ -62,19 +62,8 @@ class Search:
 
     Optuna's tree-structured Parzen estimator proposes points of the grid, none twice. Numbers are
     searched by their place in the grid, which is how a grid of powers is searched by its logarithm;
-    words as categories.
-
-    Args:
-        dataset: The graph.
-        method: The method; settings given with it, and those without effect, are not searched.
-        shared: Settings for every method that has them; not searched either.
-        recipe: Whether to search :data:`RECIPE` besides the method's own grid.
-
-    Attributes:
-        start: What the method has now, the first trial.
-        space: The grid.
-        trials: The points of the grid that are tried.
-        runs: Results by judged nodes (``validation`` or ``test``), trial and seed.
+    words as categories. Settings that are given, and those without effect, are not searched; with
+    ``recipe``, :data:`RECIPE` is besides the method's own grid.
     """
 
     def __init__(
@@ -91,15 +80,16 @@ class Search:
         now = {**config.settings, **config.training.model_dump(), **config.model.model_dump()}
         declared = {**method_class(method.name).search, **(RECIPE if recipe else {})}
         fixed = {*method.options, *shared, *config.unused()}
-        self.start = {key: now[key] for key in declared if key not in fixed}
-        self.space: dict[str, tuple[Any, ...]] = {}
+        self.start = {key: now[key] for key in declared if key not in fixed}  # the first trial
+        self.space: dict[str, tuple[Any, ...]] = {}  # the grid
         for key, value in self.start.items():  # which the grid may lack; numbers stay in order
             values = declared[key] if value in declared[key] else (*declared[key], value)
             self.space[key] = tuple(sorted(values)) if _numeric(values) else values
         self.names = config.dataset_name, method.label
-        self.trials: list[Settings] = []
+        self.trials: list[Settings] = []  # points of the grid
         self.asked: list[Any] = []  # Optuna's trials
-        self.runs: dict[tuple[str, int, int], Results] = {}
+        self.generator = make_generator(0, "tuning")
+        self.runs: dict[tuple[str, int, int], Results] = {}  # by judged nodes, trial and seed
 
     @property
     def num_points(self) -> int:
@@ -137,7 +127,7 @@ class Search:
         while len(self.trials) < min(first + count, self.num_points):
             for attempt in range(PATIENCE + 1):
                 if attempt == PATIENCE:
-                    self.study.enqueue_trial(self._draw_new(self._generator))
+                    self.study.enqueue_trial(self._draw_new(self.generator))
                 trial = self.study.ask(distributions)
                 settings = {key: values[trial.params[key]] for key, values in self.space.items()}
                 if settings not in self.trials:
@@ -163,10 +153,6 @@ class Search:
         while len(self.trials) < min(count, self.num_points):
             places = self._draw_new(generator)
             self.trials.append({key: self.space[key][place] for key, place in places.items()})
-
-    @cached_property
-    def _generator(self) -> torch.Generator:
-        return make_generator(0, "tuning")
 
     def _draw_new(self, generator: torch.Generator) -> dict[str, int]:
         """Draws a point that is not tried yet, as places in the grid; there must be one."""
@@ -257,19 +243,11 @@ def run_searches(
     measure: Measure,
     after_round: Callable[[], None],
 ) -> None:
-    """Runs all searches together, then the best trials on as many seeds again.
+    """Runs all searches together, then the ``finalists``, the best trials, on as many seeds again.
 
     For a choice per seed, trials are drawn blind and run on all seeds, then what was chosen in any
-    way on test nodes.
-
-    Args:
-        searches: What is tuned.
-        trials: Trials of each search; a smaller grid is searched whole.
-        seeds: Seeds of each trial, from 0 on.
-        finalists: How many of the best trials run on ``seeds`` more.
-        per_seed: Whether every seed chooses.
-        measure: Runs configurations, returning results in their order, None for failures.
-        after_round: Called when results of a round are in.
+    way on test nodes. A grid with fewer points than trials is searched whole. ``measure`` runs
+    configurations and returns results in their order, None for failures.
     """
     if per_seed:
         for search in searches:

@@ -24,21 +24,16 @@ from evergraph.stream.tasks import LabelledNodes
 class ReplayBuffer:
     """Node ids with their labels, per class in order of preference.
 
-    Args:
-        size: |B|, the most nodes it ever holds.
-
-    Attributes:
-        rows: What a method keeps of each of :attr:`nodes`, ``[b, ...]`` by name.
-        neighbours: Nodes that a method keeps beside each of them, ``[b, k]`` by name. Both
-            follow the nodes that leave or move, and are the method's to renew after a selection.
+    What a method keeps beside them follows the nodes that leave or move, and is the method's to
+    renew after a selection.
     """
 
     def __init__(self, size: int) -> None:
-        self.size = size
+        self.size = size  # |B|, the most nodes it ever holds
         self.picks = {}
-        self.rows: dict[str, Tensor] = {}
-        self.neighbours: dict[str, Tensor] = {}
-        self.train_counts: dict[int, int] = {}
+        self.rows: dict[str, Tensor] = {}  # kept of each of nodes, [b, ...] by name
+        self.neighbours: dict[str, Tensor] = {}  # nodes kept beside each of them, [b, k] by name
+        self.train_counts: dict[int, int] = {}  # of every class so far
 
     @property
     def picks(self) -> Mapping[int, Tensor]:
@@ -152,11 +147,7 @@ def neighbourhood_bytes(
 
 
 def moved(nodes: Tensor, new_rows: Tensor, gone: Tensor | None = None) -> Tensor:
-    """Looks up the new rows of nodes of any shape; ``gone`` replaces those without one.
-
-    Raises:
-        InputError: If a node is not among the rows, or has no new row and nothing replaces it.
-    """
+    """Looks up the new rows of nodes of any shape; ``gone`` replaces those without one."""
     outside = bool(((nodes < 0) | (nodes >= new_rows.numel())).any())
     rows = nodes if outside else new_rows.to(nodes.device)[nodes]
     if outside or (gone is None and bool((rows < 0).any())):

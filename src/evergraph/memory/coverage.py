@@ -7,13 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from evergraph.kernels.ops import (
-    count_within,
-    distance_blocks,
-    fits_one_block,
-    mean_pairwise_distance,
-    neighbor_counts,
-)
+from evergraph.kernels import ops
 from evergraph.memory.buffer import SelectionPool
 
 #: Two balls that share a node have centres less than two radii apart; rounding of distances
@@ -47,7 +41,7 @@ def coverage_diversity(h: Tensor, budget: int, r: float) -> Tensor:
     budget = min(budget, m)
     if budget == 0:
         return torch.empty(0, dtype=torch.int64, device=h.device)
-    covers = _StoredCovers(h, r) if fits_one_block(h) else _ComputedCovers(h, r)
+    covers = _StoredCovers(h, r) if ops.fits_one_block(h) else _ComputedCovers(h, r)
     # One integer orders by gain, then by lowest row: gain * m + (m - 1 - row).
     tie_break = torch.arange(m - 1, -1, -1, device=h.device)
     picked = torch.zeros(m, dtype=torch.bool, device=h.device)
@@ -91,7 +85,7 @@ class _StoredCovers:
     """
 
     def __init__(self, h: Tensor, r: float) -> None:
-        ((_, distance),) = distance_blocks(h, h)
+        ((_, distance),) = ops.distance_blocks(h, h)
         pairs = max(h.shape[0] * (h.shape[0] - 1), 1)
         self.inside = distance < r * (distance.sum(dtype=torch.float64) / pairs)
         self.inside.fill_diagonal_(True)  # a radius of zero still covers the node itself
@@ -115,16 +109,16 @@ class _ComputedCovers:
 
     def __init__(self, h: Tensor, r: float) -> None:
         self.h = h
-        self.radius = r * mean_pairwise_distance(h)
+        self.radius = r * ops.mean_pairwise_distance(h)
         # A radius of zero still covers the node itself; any other has counted it.
-        self.sizes = neighbor_counts(h, self.radius).clamp(min=1)
+        self.sizes = ops.neighbor_counts(h, self.radius).clamp(min=1)
 
     def around(self, row: int) -> tuple[Tensor, Tensor]:
-        ((_, distance),) = distance_blocks(self.h[row : row + 1], self.h)
+        ((_, distance),) = ops.distance_blocks(self.h[row : row + 1], self.h)
         cover = distance[0] < self.radius
         cover[row] = True
         # Turned round so that infinite distances, which tell nothing, stay within reach.
         return cover, ~(distance[0] > REACH * self.radius + TINY)
 
     def counts(self, rows: Tensor, owners: Tensor) -> Tensor:
-        return count_within(self.h[rows], self.h[owners], self.radius)
+        return ops.count_within(self.h[rows], self.h[owners], self.radius)

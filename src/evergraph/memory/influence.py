@@ -23,13 +23,7 @@ TOLERANCE = 1e-9
 
 
 def influence_norms(h: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
-    """Computes ‖I(v)‖₂ of every node, float64 ``[m]``.
-
-    Args:
-        h: Embeddings ``[m, d]``.
-        logits: What the head makes of them, ``[m, k]``.
-        labels: ``[m]``.
-    """
+    """Computes ‖I(v)‖₂ of every node, float64 ``[m]``, from ``h [m, d]`` and logits ``[m, k]``."""
     a = functional.pad(h.double().relu(), (0, 1), value=1.0)  # [m, d + 1]
     p = logits.double().softmax(dim=1)
     error = p - functional.one_hot(labels, p.shape[1])  # [m, k]

@@ -25,13 +25,9 @@ class Random:
 
 @dataclass(frozen=True)
 class MeanFeature:
-    """Keeps the nodes closest to their class's mean (MF of ER-GNN).
+    """Keeps the nodes closest to their class's mean (MF of ER-GNN)."""
 
-    Args:
-        of_features: Measure in the space of input features instead of embeddings.
-    """
-
-    of_features: bool = False
+    of_features: bool = False  # measure in the space of input features instead of embeddings
 
     def rank(self, pool: SelectionPool, label: int, budget: int) -> Tensor:
         """Orders the class's nodes by distance to their mean, nearest first."""
@@ -88,12 +84,9 @@ class KMeansCenters:
 
     Centres take turns, that of the largest cluster first; each gives its nearest node that
     is not taken yet, whichever cluster that belongs to.
-
-    Args:
-        num_centers: k; fewer where a class has fewer distinct embeddings.
     """
 
-    num_centers: int = 5
+    num_centers: int = 5  # k; fewer where a class has fewer distinct embeddings
 
     def rank(self, pool: SelectionPool, label: int, budget: int) -> Tensor:
         """Clusters one class and lets the centres choose in turns."""
@@ -145,12 +138,9 @@ class Importance:
 
     A smaller budget is another reservoir, not a prefix. Where the buffer cuts a class down
     later it keeps the first places; replacements fall on all places alike.
-
-    Args:
-        alpha: α, how much importance adds; 1 in the paper.
     """
 
-    alpha: float = 1.0
+    alpha: float = 1.0  # α, how much importance adds; 1 in the paper
 
     def rank(self, pool: SelectionPool, label: int, budget: int) -> Tensor:
         """Returns what the reservoir holds in the end, place by place."""

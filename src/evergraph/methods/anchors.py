@@ -24,14 +24,11 @@ from evergraph.methods.context import TaskContext
 
 
 class HeadsConfig(MethodConfig):
-    """Settings of a method whose paper gives every task a head of its own.
-
-    Attributes:
-        loss_over: The columns that a task's loss and importance run over: ``current`` are those of
-            its classes, ``seen`` all so far (decision 0028).
-    """
+    """Settings of a method whose paper gives every task a head of its own."""
 
     former: ClassVar[Mapping[str, Any]] = {"loss_over": "seen"}
+    #: The columns that a task's loss and importance run over: ``current`` are those of its classes,
+    #: ``seen`` all so far (decision 0028).
     loss_over: Literal["current", "seen"] = "current"
 
 
@@ -55,13 +52,9 @@ class TaskHeads(Method[HeadsT]):
 
 
 class WeightedConfig(HeadsConfig):
-    """Settings of a method that weighs its penalty.
+    """Settings of a method that weighs its penalty."""
 
-    Attributes:
-        lam: λ, weight of the penalty.
-    """
-
-    lam: float = Field(default=1.0, ge=0)
+    lam: float = Field(default=1.0, ge=0)  # λ, weight of the penalty
 
 
 WeightedT = TypeVar("WeightedT", bound=WeightedConfig)

@@ -80,21 +80,15 @@ OF_APPNP = frozenset({"teleport", "propagation_steps"})
 
 
 class JointConfig(MethodConfig):
-    """Settings of joint training.
+    """Settings of joint training."""
 
-    Attributes:
-        warm_start: Continue from the last task's weights instead of starting anew.
-        learner: What is trained on all labels: the ``network``; ``appnp``, an MLP of the network's
-            shape whose logits are propagated by personalised PageRank; or ``analytic``, the closed
-            form with its statistics taken anew on the present graph.
-        teleport: Teleport probability α of ``appnp``.
-        propagation_steps: Steps of ``appnp``.
-    """
-
-    warm_start: bool = False
+    warm_start: bool = False  # continue from the last task's weights instead of starting anew
+    #: What is trained on all labels: the ``network``; ``appnp``, an MLP of the network's shape
+    #: whose logits are propagated by personalised PageRank; or ``analytic``, the closed form with
+    #: its statistics taken anew on the present graph.
     learner: Literal["network", "appnp", "analytic"] = "network"
-    teleport: float = Field(default=0.1, gt=0, le=1)
-    propagation_steps: int = Field(default=10, ge=1)
+    teleport: float = Field(default=0.1, gt=0, le=1)  # teleport probability α of appnp
+    propagation_steps: int = Field(default=10, ge=1)  # steps of appnp
 
     def unused(self) -> frozenset[str]:
         """Names what other learners take: those of a network, and of propagated logits."""

@@ -27,26 +27,19 @@ ClassWeight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class TrainConfig(Config):
-    """Gradient descent, the same for every method.
+    """Gradient descent, the same for every method."""
 
-    Attributes:
-        epochs: Epochs per task.
-        lr: Learning rate of Adam.
-        weight_decay: Adam's L2 penalty.
-        label_smoothing: Share of the target spread over all classes seen.
-        batch_size: Nodes per step: ``full`` trains on whole graphs, a number on neighbourhoods
-            sampled around that many nodes, ``auto`` on whole graphs wherever they fit.
-        fanout: Neighbours drawn per node and layer when sampling.
-        class_weight: ``natural`` lets every node weigh the same in the cross-entropy, ``balanced``
-            every class among the nodes of a term; or weights by the names of classes, 1 for others.
-    """
-
-    epochs: int = Field(default=500, ge=1)
-    lr: float = Field(default=0.005, gt=0)
-    weight_decay: float = Field(default=5e-4, ge=0)
+    epochs: int = Field(default=500, ge=1)  # epochs per task
+    lr: float = Field(default=0.005, gt=0)  # learning rate of Adam
+    weight_decay: float = Field(default=5e-4, ge=0)  # Adam's L2 penalty
+    #: Share of the target spread over all classes seen.
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    #: Nodes per step: ``full`` trains on whole graphs, a number on neighbourhoods sampled around
+    #: that many nodes, ``auto`` on whole graphs wherever they fit.
     batch_size: BatchSize | Literal["auto", "full"] = "auto"
-    fanout: int = Field(default=10, ge=1)
+    fanout: int = Field(default=10, ge=1)  # neighbours drawn per node and layer when sampling
+    #: ``natural`` lets every node weigh the same in the cross-entropy, ``balanced`` every class
+    #: among the nodes of a term; or weights by the names of classes, 1 for others.
     class_weight: Literal["natural", "balanced"] | dict[str, ClassWeight] = "natural"
 
     @property
@@ -306,13 +299,7 @@ class TaskContext:
             return self.run(nodes, adjacency, features)
 
     def cross_entropy(self, logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Averages cross-entropy over nodes (Eq. 1), smoothed as configured.
-
-        Args:
-            logits: ``[m, k]``.
-            labels: ``[m]``.
-            weight: Weight of each node, ``[m]``; the mean is the weighted one.
-        """
+        """Averages cross-entropy over nodes (Eq. 1), by weight if given, smoothed as configured."""
         losses = functional.cross_entropy(
             logits, labels, reduction="none", label_smoothing=self.training.label_smoothing
         )

@@ -31,13 +31,7 @@ from pydantic import Field
 from torch import Tensor
 
 from evergraph.kernels.attention import Ends, collect, spread
-from evergraph.methods.anchors import (
-    Parameters,
-    gradients,
-    quadratic_penalty,
-    snapshot,
-    zeros_like,
-)
+from evergraph.methods import anchors
 from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import BufferBase, BufferConfig
@@ -45,17 +39,13 @@ from evergraph.stream.adjacency import Adjacency
 
 
 class ContinualGNNConfig(BufferConfig):
-    """Settings of ContinualGNN.
-
-    Attributes:
-        lam: λ, weight of the penalty.
-        detected_share: Share of the nodes reached by diffusion that is detected.
-        diffusion_steps: How often the change is averaged over neighbourhoods.
-    """
+    """Settings of ContinualGNN."""
 
     selector: str = "importance"
-    lam: float = Field(default=80.0, ge=0)
+    lam: float = Field(default=80.0, ge=0)  # λ, weight of the penalty
+    #: Share of the nodes reached by diffusion that is detected.
     detected_share: float = Field(default=0.8, ge=0, le=1)
+    #: How often the change is averaged over neighbourhoods.
     diffusion_steps: int = Field(default=2, ge=0)
 
 
@@ -77,8 +67,8 @@ class ContinualGNN(BufferBase[ContinualGNNConfig]):
         self.num_reached = 0
         self.weight: Tensor | None = None  # of each kept node in this task's loss
         self.total_weight = 0.0
-        self.importance: Parameters = {}
-        self.anchor: Parameters = {}
+        self.importance: anchors.Parameters = {}
+        self.anchor: anchors.Parameters = {}
 
     def begin_task(self, ctx: TaskContext) -> None:
         """Detects and anchors with θ as the last task left it, then grows the head."""
@@ -88,7 +78,7 @@ class ContinualGNN(BufferBase[ContinualGNNConfig]):
             with ctx.stage("detection"):
                 self._detect(ctx)
             with ctx.stage("importance"):
-                self.anchor = snapshot(ctx.model)
+                self.anchor = anchors.snapshot(ctx.model)
                 self.importance = self._memory_importance(ctx)
         super().begin_task(ctx)
 
@@ -103,7 +93,7 @@ class ContinualGNN(BufferBase[ContinualGNNConfig]):
         # One weighted mean over both sets, also where a batch holds other shares of them.
         total = num_current + self.total_weight
         mean = (num_current * current + self.total_weight * replayed) / total
-        penalty = quadratic_penalty(ctx.network, self.importance, self.anchor)
+        penalty = anchors.quadratic_penalty(ctx.network, self.importance, self.anchor)
         return mean + self.config.lam / 2 * penalty
 
     def end_task(self, ctx: TaskContext) -> None:
@@ -125,13 +115,13 @@ class ContinualGNN(BufferBase[ContinualGNNConfig]):
         self.weight = 1.0 + torch.isin(self.buffer.nodes, self.detected).float()
         self.total_weight = float(self.weight.sum())
 
-    def _memory_importance(self, ctx: TaskContext) -> Parameters:
+    def _memory_importance(self, ctx: TaskContext) -> anchors.Parameters:
         """Squares the gradient of the mean loss of the buffer, without dropout."""
-        kept, total = self.buffer.labelled, zeros_like(ctx.network)
+        kept, total = self.buffer.labelled, anchors.zeros_like(ctx.network)
         for rows, output, _ in ctx.parts(kept.nodes):
             share = rows.numel() / len(self.buffer)
             loss = ctx.cross_entropy(output.logits, kept.labels[rows]) * share
-            for name, gradient in gradients(loss, ctx.network).items():
+            for name, gradient in anchors.gradients(loss, ctx.network).items():
                 total[name] += gradient
         return {name: gradient.square() for name, gradient in total.items()}
 

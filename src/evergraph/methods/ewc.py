@@ -24,32 +24,20 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from evergraph.methods.anchors import (
-    Parameters,
-    TaskHeads,
-    WeightedAnchors,
-    WeightedConfig,
-    gradients,
-    zeros_like,
-)
+from evergraph.methods import anchors
 from evergraph.methods.context import TaskContext
 
 
-class EWCConfig(WeightedConfig):
-    """Settings of EWC.
+class EWCConfig(anchors.WeightedConfig):
+    """Settings of EWC."""
 
-    Attributes:
-        lam: λ, weight of the penalty.
-        num_probes: Vectors of random signs that estimate the Fisher.
-        exact_nodes: The most training nodes of a task for which it is exact instead.
-    """
-
-    lam: float = Field(default=1e3, ge=0)
-    num_probes: int = Field(default=64, ge=1)
+    lam: float = Field(default=1e3, ge=0)  # λ, weight of the penalty
+    num_probes: int = Field(default=64, ge=1)  # vectors of random signs that estimate the Fisher
+    #: The most training nodes of a task for which it is exact instead.
     exact_nodes: int = Field(default=64, ge=0)
 
 
-class EWC(WeightedAnchors[EWCConfig]):
+class EWC(anchors.WeightedAnchors[EWCConfig]):
     """Holds the parameters that earlier tasks' likelihood is sensitive to."""
 
     Config = EWCConfig
@@ -57,14 +45,14 @@ class EWC(WeightedAnchors[EWCConfig]):
     paper = "Kirkpatrick et al., Overcoming catastrophic forgetting in neural networks"
     year = 2017
 
-    def importance(self, ctx: TaskContext) -> Parameters:
+    def importance(self, ctx: TaskContext) -> anchors.Parameters:
         """Computes the empirical Fisher."""
         return fisher(self, ctx, self.config.num_probes, self.config.exact_nodes)
 
 
 def fisher(
-    method: TaskHeads[Any], ctx: TaskContext, num_probes: int = 64, exact_nodes: int = 64
-) -> Parameters:
+    method: anchors.TaskHeads[Any], ctx: TaskContext, num_probes: int = 64, exact_nodes: int = 64
+) -> anchors.Parameters:
     r"""Computes the empirical Fisher of a task, exactly or by random signs.
 
     .. math::
@@ -76,12 +64,12 @@ def fisher(
     model, nodes, labels = ctx.network, ctx.view.train_nodes, ctx.view.train_labels
     exact = nodes.numel() <= exact_nodes
     scale = 1 / (nodes.numel() * (1 if exact else num_probes))
-    total = zeros_like(model)
+    total = anchors.zeros_like(model)
     for rows, output, _ in ctx.parts(nodes):
         shown = method.narrow(ctx, output.logits, labels[rows])
         losses = functional.cross_entropy(*shown, reduction="none")
         for weights in torch.eye(rows.numel()) if exact else probes(losses, ctx, num_probes):
-            for name, grad in gradients(losses, model, weights.to(losses)).items():
+            for name, grad in anchors.gradients(losses, model, weights.to(losses)).items():
                 total[name] += scale * grad.square()
     return total
 

@@ -31,12 +31,9 @@ RIDGE = 1e-3
 
 
 class GEMConfig(BufferConfig):
-    """Settings of GEM: those of a buffer, random by default, and the margin.
+    """Settings of GEM: those of a buffer, random by default, and the margin."""
 
-    Attributes:
-        margin: γ, the least weight of every old task in a corrected gradient.
-    """
-
+    #: γ, the least weight of every old task in a corrected gradient.
     margin: float = Field(default=0.5, ge=0)
 
 
@@ -114,13 +111,7 @@ class GEM(BufferBase[GEMConfig]):
 
 
 def turn_gradient(current: Tensor, memory: Tensor, margin: float) -> Tensor:
-    """Returns the gradient itself if it conflicts with no row of ``memory``, else g̃.
-
-    Args:
-        current: g, ``[P]``.
-        memory: G, ``[s, P]``.
-        margin: γ.
-    """
+    """Returns the gradient ``[P]`` itself if it conflicts with no row of ``[s, P]``, else g̃."""
     rows = memory.double()
     products = rows @ current.double()
     if not bool((products < 0).any()):

@@ -20,14 +20,10 @@ from evergraph.methods.replay import ReplayBase, ReplayConfig
 
 
 class HomophilyProbeConfig(ReplayConfig):
-    """Settings of the probe: those of replay and which nodes of which class are kept.
+    """Settings of the probe: those of replay and which nodes of which class are kept."""
 
-    Attributes:
-        probed_class: The class, in order of arrival.
-        position: Which part of it: 0 the least homophilous nodes, 1 the most.
-    """
-
-    probed_class: int = Field(default=0, ge=0)
+    probed_class: int = Field(default=0, ge=0)  # the class, in order of arrival
+    #: Which part of it: 0 the least homophilous nodes, 1 the most.
     position: float = Field(default=0.0, ge=0, le=1)
 
     def unused(self) -> frozenset[str]:

@@ -27,19 +27,14 @@ from evergraph.methods.context import TaskContext
 
 
 class LwFConfig(HeadsConfig):
-    """Settings of LwF.
-
-    Attributes:
-        lam: λ, weight of the distillation.
-        temperature: T, which flattens both distributions.
-        distill_over: ``task`` gives the classes of each earlier task a softmax of their own,
-            ``seen`` all earlier classes one (decision 0028).
-    """
+    """Settings of LwF."""
 
     former: ClassVar[Mapping[str, Any]] = {**HeadsConfig.former, "distill_over": "seen"}
 
-    lam: float = Field(default=1.0, ge=0)
-    temperature: float = Field(default=2.0, gt=0)
+    lam: float = Field(default=1.0, ge=0)  # λ, weight of the distillation
+    temperature: float = Field(default=2.0, gt=0)  # T, which flattens both distributions
+    #: ``task`` gives the classes of each earlier task a softmax of their own, ``seen`` all earlier
+    #: classes one (decision 0028).
     distill_over: Literal["task", "seen"] = "task"
 
 
@@ -108,15 +103,9 @@ def distillation_loss(
 ) -> Tensor:
     r"""Averages :math:`-\sum_c p_c(z^{old}/T) \log p_c(z/T)` over nodes, :math:`p` the softmax.
 
-    Both softmaxes run over the teacher's columns: classes that came later do not count. There
-    is no factor :math:`T^2`.
-
-    Args:
-        logits: What the network says now, ``[m, k]``.
-        teacher: What the older network said of the same nodes, ``[m, k_old]``.
-        temperature: :math:`T`, which flattens both.
-        heads: Columns of each head, which has a softmax of its own; their losses add up. One head
-            of all the teacher's columns by default.
+    Both softmaxes run over the teacher's columns ``[m, k_old]``: classes that came later do not
+    count. There is no factor :math:`T^2`. Every head, given by the number of its columns, has a
+    softmax of its own, and their losses add up; by default all columns are one head.
     """
     sizes = list(heads) or [teacher.shape[1]]
     now = torch.split(logits[:, : teacher.shape[1]] / temperature, sizes, dim=1)

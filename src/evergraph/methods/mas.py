@@ -17,30 +17,18 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from evergraph.methods.anchors import (
-    Anchor,
-    Parameters,
-    WeightedAnchors,
-    WeightedConfig,
-    add_importance,
-    gradients,
-    zeros_like,
-)
+from evergraph.methods import anchors
 from evergraph.methods.context import TaskContext
 
 
-class MASConfig(WeightedConfig):
-    """Settings of MAS.
+class MASConfig(anchors.WeightedConfig):
+    """Settings of MAS."""
 
-    Attributes:
-        lam: λ, weight of the penalty.
-        num_nodes: The most training nodes of a task that its importance is averaged over.
-    """
-
+    #: The most training nodes of a task that its importance is averaged over.
     num_nodes: int = Field(default=256, ge=1)
 
 
-class MAS(WeightedAnchors[MASConfig]):
+class MAS(anchors.WeightedAnchors[MASConfig]):
     """Holds the parameters that the network's answers are sensitive to."""
 
     Config = MASConfig
@@ -48,23 +36,23 @@ class MAS(WeightedAnchors[MASConfig]):
     paper = "Aljundi et al., Memory Aware Synapses: Learning what (not) to forget"
     year = 2018
 
-    def importance(self, ctx: TaskContext) -> Parameters:
+    def importance(self, ctx: TaskContext) -> anchors.Parameters:
         """Averages the absolute gradient of the squared norm of the logits over nodes."""
         model, nodes = ctx.network, self._nodes(ctx)
-        omega = zeros_like(model)
+        omega = anchors.zeros_like(model)
         for rows, output, _ in ctx.parts(nodes):
             logits, _ = self.narrow(ctx, output.logits, rows)
             for norm in logits.square().sum(dim=1):
-                for name, grad in gradients(norm, model).items():
+                for name, grad in anchors.gradients(norm, model).items():
                     omega[name] += grad.abs() / nodes.numel()
         return omega
 
-    def keep(self, anchor: Anchor) -> None:
+    def keep(self, anchor: anchors.Anchor) -> None:
         """Moves the one anchor here; importances of all tasks add up."""
         total = anchor.importance
         for earlier in self.anchors:
-            total = add_importance(earlier.importance, total)
-        self.anchors = [Anchor(anchor.parameters, total)]
+            total = anchors.add_importance(earlier.importance, total)
+        self.anchors = [anchors.Anchor(anchor.parameters, total)]
 
     def _nodes(self, ctx: TaskContext) -> Tensor:
         """Returns the task's training nodes, or a sample of them where there are many."""

@@ -37,29 +37,23 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class RCLGConfig(BufferConfig):
-    """Settings of RCLG: those of a buffer, random by default, and of the search.
+    """Settings of RCLG: those of a buffer, random by default, and of the search."""
 
-    Attributes:
-        additions: How many neurons a layer may get; a neuron is a channel of every head.
-        deletions: How many neurons a layer may give up; one always stays.
-        controller_steps: Children per task.
-        child_epochs: Epochs of a child before it is judged; a fifth of the task's by default.
-        controller_lr: Learning rate of the controller's Adam.
-        baseline_decay: What the baseline of the rewards keeps of itself at every step.
-        entropy_weight: What the controller's entropy takes from the reward.
-        logit_weight: Weight of the squared distance to the stored logits.
-        label_weight: Weight of the cross-entropy on the buffer.
-    """
-
+    #: How many neurons a layer may get; a neuron is a channel of every head.
     additions: tuple[Count, ...] = Field(default=(9, 11, 15, 21, 29), min_length=1)
+    #: How many neurons a layer may give up; one always stays.
     deletions: tuple[Count, ...] = Field(default=(1, 2, 5, 8, 9), min_length=1)
-    controller_steps: int = Field(default=4, ge=1)
+    controller_steps: int = Field(default=4, ge=1)  # children per task
+    #: Epochs of a child before it is judged; a fifth of the task's by default.
     child_epochs: Annotated[int, Field(ge=1)] | None = None
-    controller_lr: float = Field(default=3.5e-4, gt=0)
+    controller_lr: float = Field(default=3.5e-4, gt=0)  # learning rate of the controller's Adam
+    #: What the baseline of the rewards keeps of itself at every step.
     baseline_decay: float = Field(default=0.95, ge=0, lt=1)
+    #: What the controller's entropy takes from the reward.
     entropy_weight: float = Field(default=1e-4, ge=0)
+    #: Weight of the squared distance to the stored logits.
     logit_weight: float = Field(default=0.5, ge=0)
-    label_weight: float = Field(default=0.5, ge=0)
+    label_weight: float = Field(default=0.5, ge=0)  # weight of the cross-entropy on the buffer
 
 
 class RCLG(BufferBase[RCLGConfig]):
@@ -216,10 +210,7 @@ class RCLG(BufferBase[RCLGConfig]):
 def stored_logits_loss(logits: Tensor, stored: Tensor, widths: Tensor) -> Tensor:
     """Averages the squared distance to stored logits over all entries that existed then.
 
-    Args:
-        logits: What the network says now, ``[m, k]``.
-        stored: What was stored of the same nodes, ``[m, k_old]``, filled up with anything.
-        widths: How many columns of each node's row existed when it was stored, ``[m]``.
+    Of a row stored, ``[m, k_old]``, the first ``widths [m]`` columns existed; the rest is anything.
     """
     existed = torch.arange(stored.shape[1], device=stored.device) < widths[:, None]
     distance = (logits[:, : stored.shape[1]] - stored).square()

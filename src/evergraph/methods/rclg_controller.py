@@ -31,15 +31,9 @@ class Controller(nn.Module):
 
     Layers share the weights; the state of the LSTM tells them apart. Everything starts from
     U(−0.1, 0.1). It learns by the gradient of (reward − baseline) · log-probability, by Adam.
-    The baseline is the moving average of earlier rewards; the first reward begins it and
-    teaches nothing. Weights, Adam and baseline live from task to task, on the CPU.
-
-    Args:
-        num_layers: Hidden layers to decide on.
-        num_choices: How many additions and how many deletions there are to choose from.
-        generator: Draws the initial weights.
-        lr: Learning rate of Adam.
-        decay: What the baseline keeps of itself at every reward.
+    The baseline is the moving average of earlier rewards, of which it keeps ``decay``; the first
+    reward begins it and teaches nothing. Weights, Adam and baseline live from task to task, on the
+    CPU.
     """
 
     def __init__(

@@ -24,16 +24,11 @@ REPLAY_SEARCH: SearchSpace = {
 
 
 class BufferConfig(MethodConfig):
-    """Settings of every method that keeps nodes.
+    """Settings of every method that keeps nodes."""
 
-    Attributes:
-        buffer_size: |B|, the most nodes kept.
-        selector: Which nodes are kept.
-        r: Radius of the selectors that have one, relative to the mean distance.
-    """
-
-    buffer_size: int = Field(default=100, ge=1)
-    selector: str = "random"
+    buffer_size: int = Field(default=100, ge=1)  # |B|, the most nodes kept
+    selector: str = "random"  # which nodes are kept
+    #: Radius of the selectors that have one, relative to the mean distance.
     r: float = Field(default=0.3, ge=0)
 
     @field_validator("selector")
@@ -51,20 +46,17 @@ class BufferConfig(MethodConfig):
 
 
 class ReplayConfig(BufferConfig):
-    """Settings of every method that replays nodes under a weight.
-
-    Attributes:
-        beta: β, weight of the current nodes; ``share`` is ER-GNN's |B| / (|B| + |D|), ``none``
-            averages over both sets at once.
-        replay_weights: ``balanced`` lets every class of the buffer weigh the same,
-            ``none`` every node (decision 0005).
-        embedding: What selectors and candidates are chosen by: the last ``hidden`` layer, or the
-            printed ``logits``, which enter the softmax (decision 0003).
-    """
+    """Settings of every method that replays nodes under a weight."""
 
     former: ClassVar[Mapping[str, Any]] = {"embedding": "hidden"}
+    #: β, weight of the current nodes; ``share`` is ER-GNN's |B| / (|B| + |D|), ``none`` averages
+    #: over both sets at once.
     beta: Beta = 0.1
+    #: ``balanced`` lets every class of the buffer weigh the same, ``none`` every node (decision
+    #: 0005).
     replay_weights: Literal["none", "balanced"] = "none"
+    #: What selectors and candidates are chosen by: the last ``hidden`` layer, or the printed
+    #: ``logits``, which enter the softmax (decision 0003).
     embedding: Literal["hidden", "logits"] = "hidden"
 
     @model_validator(mode="after")

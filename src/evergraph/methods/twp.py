@@ -30,13 +30,7 @@ from torch.nn import functional
 
 from evergraph.kernels.attention import Ends, spread
 from evergraph.kernels.ops import project
-from evergraph.methods.anchors import (
-    AnchoredMethod,
-    HeadsConfig,
-    Parameters,
-    gradients,
-    zeros_like,
-)
+from evergraph.methods import anchors
 from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.ewc import fisher
@@ -45,25 +39,20 @@ from evergraph.nn.receptive_field import ReceptiveField
 from evergraph.stream.adjacency import Adjacency
 
 
-class TWPConfig(HeadsConfig):
-    """Settings of TWP.
+class TWPConfig(anchors.HeadsConfig):
+    """Settings of TWP."""
 
-    Attributes:
-        lam_loss: λ_l, weight of what the loss is sensitive to.
-        lam_topology: λ_t, weight of what the attention is sensitive to.
-        beta: β, weight of the gradient's L1 norm.
-        squares: Which gradients make I_loss: ``mean`` squares that of the mean loss, ``node``
-            averages the squares of every node's, which do not vanish at a minimum (decision 0028).
-    """
-
-    former: ClassVar[Mapping[str, Any]] = {**HeadsConfig.former, "squares": "mean"}
-    lam_loss: float = Field(default=1e4, ge=0)
+    former: ClassVar[Mapping[str, Any]] = {**anchors.HeadsConfig.former, "squares": "mean"}
+    lam_loss: float = Field(default=1e4, ge=0)  # λ_l, weight of what the loss is sensitive to
+    #: λ_t, weight of what the attention is sensitive to.
     lam_topology: float = Field(default=1e4, ge=0)
-    beta: float = Field(default=0.01, ge=0)
+    beta: float = Field(default=0.01, ge=0)  # β, weight of the gradient's L1 norm
+    #: Which gradients make I_loss: ``mean`` squares that of the mean loss, ``node`` averages the
+    #: squares of every node's, which do not vanish at a minimum (decision 0028).
     squares: Literal["mean", "node"] = "mean"
 
 
-class TWP(AnchoredMethod[TWPConfig]):
+class TWP(anchors.AnchoredMethod[TWPConfig]):
     """Holds the parameters that earlier tasks' loss and attention are sensitive to."""
 
     Config = TWPConfig
@@ -91,7 +80,7 @@ class TWP(AnchoredMethod[TWPConfig]):
             loss = loss + self.config.beta * gradient_norm(current, ctx.network)
         return loss
 
-    def importance(self, ctx: TaskContext) -> Parameters:
+    def importance(self, ctx: TaskContext) -> anchors.Parameters:
         """Weighs both importances into one: only their weighted sum is ever used."""
         by_loss, by_topology = self.importances(ctx)
         return {
@@ -99,17 +88,17 @@ class TWP(AnchoredMethod[TWPConfig]):
             for name, value in by_loss.items()
         }
 
-    def importances(self, ctx: TaskContext) -> tuple[Parameters, Parameters]:
+    def importances(self, ctx: TaskContext) -> tuple[anchors.Parameters, anchors.Parameters]:
         """Computes I_loss and I_topo, each from a gradient of its own."""
         model, nodes, labels = ctx.network, ctx.view.train_nodes, ctx.view.train_labels
-        by_loss, by_topology = zeros_like(model), zeros_like(model)
+        by_loss, by_topology = anchors.zeros_like(model), anchors.zeros_like(model)
         for rows, output, field in ctx.parts(nodes, attention=True):
             share = rows.numel() / nodes.numel()
             loss = share * ctx.cross_entropy(*self.narrow(ctx, output.logits, labels[rows]))
             scores = output.attention or edge_scores(model, field)
             e = torch.cat([layer.flatten() for layer in scores])
             for total, value in ((by_loss, loss), (by_topology, e.square().sum())):
-                for name, grad in gradients(value, model).items():
+                for name, grad in anchors.gradients(value, model).items():
                     total[name] += grad
         for total in (by_loss, by_topology):
             for grad in total.values():

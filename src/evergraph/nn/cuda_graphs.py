@@ -28,12 +28,7 @@ class RecordedStep:
 
     A small graph's step is some hundred kernels of microseconds each, so that launching them
     one by one costs far more than running them. The step must launch the same work on the same
-    tensors every time and never wait for the device.
-
-    Args:
-        step: Does one step and returns its loss.
-        device: Where it runs.
-        generators: Every generator that the step draws from on the device.
+    tensors every time, never wait for the device, and draw from the given generators alone.
     """
 
     def __init__(

@@ -48,15 +48,10 @@ def training_bytes(
     channels: int | None = None,
     plain: bool = False,
 ) -> int:
-    """Estimates the peak of training on the whole graph.
+    """Estimates the peak of training on the whole graph, whose edges are counted both ways.
 
-    Args:
-        num_nodes: Nodes of the graph.
-        num_edges: Its edges, directed.
-        num_feature_values: Numbers stored of the features.
-        config: The network.
-        channels: Width of one head where a method may grow it, the configuration's by default.
-        plain: Whether attention takes the path that can be differentiated twice.
+    ``channels`` is the width of one head where a method may grow it, ``plain`` the attention that
+    can be differentiated twice.
     """
     width = (channels or config.channels) * config.heads
     rows = num_nodes * ROWS_PER_LAYER

@@ -35,21 +35,11 @@ class Encoder(nn.Module):
 
     The embedding ``h`` is the last layer's output before any activation (decision 0003). Without
     attention a layer is as wide as all heads together, so that all around it stays the same.
-
-    Args:
-        in_dim: Width of the input.
-        channels: Width of one head, of each layer in turn.
-        heads: Number of heads of every layer.
-        drop: Dropout rate.
-        generator: Draws the initial weights.
-
-    Attributes:
-        has_attention: Whether the encoder can show attention.
-        reads_degrees: Whether a node's output changes when a neighbour gains an edge.
+    ``channels`` is the width of one head, of each layer in turn.
     """
 
-    has_attention: ClassVar[bool] = False
-    reads_degrees: ClassVar[bool] = False
+    has_attention: ClassVar[bool] = False  # whether it can show attention
+    reads_degrees: ClassVar[bool] = False  # does a node's output change when a neighbour's edges do
     layer_class: ClassVar[type[nn.Module]]
 
     def __init__(
@@ -83,11 +73,8 @@ class Encoder(nn.Module):
     ) -> tuple[Tensor, list[Tensor]]:
         """Returns ``h`` ``[n, out_dim]`` and, on the plain path, each layer's attention if any.
 
-        Args:
-            x: Features of all nodes of the graph.
-            adjacency: The graph, or one for each layer, without self-loops: the layers add them.
-            generator: Draws the dropout masks; None switches dropout off.
-            path: How attention is computed; only ``plain`` can be differentiated twice.
+        The graph, or one for each layer, comes without self-loops: the layers add them. Without a
+        generator there is no dropout; only the plain path can be differentiated twice.
         """
         attention: list[Tensor] = []
         plain = takes_plain(path, x.device)
@@ -161,11 +148,7 @@ class GATLayer(nn.Module):
         \alpha_{ij} = \mathrm{softmax}_j\,
         \mathrm{LeakyReLU}(a_{dst}^\top W x_i + a_{src}^\top W x_j)
 
-    Args:
-        in_dim: Width of the input.
-        channels: Width of one head.
-        heads: Number of heads, each with its own ``W``, ``a`` and softmax.
-        generator: Draws the initial weights (Glorot uniform; the bias is zero).
+    Each head, ``channels`` wide, has its own ``W``, ``a`` and softmax.
     """
 
     def __init__(self, in_dim: int, channels: int, heads: int, generator: torch.Generator) -> None:
@@ -230,13 +213,7 @@ def propagate(graph: Adjacency, weights: Tensor, rows: Tensor) -> Tensor:
 
 
 class GCNLayer(nn.Module):
-    r"""One convolution: :math:`H = D^{-1/2} (A + I) D^{-1/2} X W + b` (Kipf and Welling, 2017).
-
-    Args:
-        in_dim: Width of the input.
-        out_dim: Width of the output.
-        generator: Draws the initial weights (Glorot uniform; the bias is zero).
-    """
+    """One convolution: :math:`H = D^{-1/2} (A + I) D^{-1/2} X W + b` (Kipf and Welling, 2017)."""
 
     def __init__(self, in_dim: int, out_dim: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -268,7 +245,7 @@ class SAGELayer(nn.Module):
     r"""One layer: :math:`h_i = W_{self} x_i + W \, \mathrm{mean}_{j \in N(i)} x_j + b`.
 
     GraphSAGE with the mean of all neighbours (Hamilton et al., NeurIPS 2017). A node without
-    neighbours has a mean of zero. Outputs are not normalised. Arguments as of a convolution.
+    neighbours has a mean of zero. Outputs are not normalised.
     """
 
     def __init__(self, in_dim: int, out_dim: int, generator: torch.Generator) -> None:

@@ -24,26 +24,20 @@ ENCODERS: dict[Backbone, type[Encoder]] = {"gat": GAT, "gcn": GCN, "sage": SAGE}
 
 
 class ModelConfig(Config):
-    """Shape and regularisation of the network.
+    """Shape and regularisation of the network."""
 
-    Attributes:
-        backbone: Kind of encoder: ``gat``, ``gcn`` or ``sage``.
-        channels: Width of one attention head.
-        heads: Attention heads per layer; without attention a layer is as wide as all of them.
-        num_layers: Depth of the encoder.
-        dropout: Rate on the input of every layer and of the head.
-        head_init: New head rows: ``uniform`` draws weights from U[0, 1) as the authors' code
-            does, ``default`` draws weights and bias from U(−1/√d, 1/√d) (decision 0005).
-        attention: ``fused`` takes compiled kernels, ``plain`` PyTorch's operations, ``auto``
-            the kernels wherever there are any (decision 0012).
-    """
-
-    backbone: Backbone = "gat"
-    channels: int = Field(default=64, ge=1)
+    backbone: Backbone = "gat"  # kind of encoder: gat, gcn or sage
+    channels: int = Field(default=64, ge=1)  # width of one attention head
+    #: Attention heads per layer; without attention a layer is as wide as all of them.
     heads: int = Field(default=4, ge=1)
-    num_layers: int = Field(default=2, ge=1)
+    num_layers: int = Field(default=2, ge=1)  # depth of the encoder
+    #: Rate on the input of every layer and of the head.
     dropout: float = Field(default=0.5, ge=0, lt=1)
+    #: New head rows: ``uniform`` draws weights from U[0, 1) as the authors' code does, ``default``
+    #: draws weights and bias from U(−1/√d, 1/√d) (decision 0005).
     head_init: HeadInit = "uniform"
+    #: ``fused`` takes compiled kernels, ``plain`` PyTorch's operations, ``auto`` the kernels
+    #: wherever there are any (decision 0012).
     attention: AttentionPath = "auto"
 
 
@@ -97,12 +91,8 @@ class GrowingHead(nn.Module):
 class NodeClassifier(nn.Module):
     """Encoder and growing head: logits are linear in the ReLU of the embedding.
 
-    Args:
-        config: Shape and regularisation.
-        in_dim: Width of the features.
-        num_classes: Rows of the head.
-        generator: On the CPU, draws the initial weights.
-        channels: Width of one head per layer where surgery has changed it.
+    A CPU generator draws the weights; ``channels`` is the width of one head per layer where surgery
+    has changed it.
     """
 
     def __init__(
@@ -139,14 +129,10 @@ class NodeClassifier(nn.Module):
         generator: torch.Generator | None = None,
         plain: bool = False,
     ) -> Output:
-        """Runs the network on the whole graph and keeps the given nodes, all by default.
+        """Runs the network on the graph, or one for each layer, and keeps the given nodes ``[m]``.
 
-        Args:
-            x: Features ``[n, d]``.
-            adjacency: The graph, or one for each layer.
-            nodes: Nodes whose rows are wanted, ``[m]``.
-            generator: Draws dropout masks; None switches dropout off.
-            plain: Take the network path that can be differentiated twice.
+        All are kept by default. Without a generator there is no dropout; only the plain path can be
+        differentiated twice.
         """
         path = "plain" if plain else self.config.attention
         h, attention = self.encoder(x, adjacency, generator, path)

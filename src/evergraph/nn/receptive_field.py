@@ -77,11 +77,6 @@ class StepFields:
     The n-th list of a step is compared with the n-th of the step before: the first time it is only
     noted, the second time its field is found, and a list that is drawn anew at every step costs no
     more than the comparison.
-
-    Args:
-        features: Features of all nodes of the graph.
-        graph: The graph that all lists are of.
-        depth: Layers of the network.
     """
 
     def __init__(self, features: Features, graph: Adjacency, depth: int) -> None:

@@ -19,16 +19,11 @@ def resize_layer(
 ) -> None:
     """Deletes the weakest neurons of a layer, then adds new ones after the kept, in place.
 
-    At least one of the old neurons stays, however many are to be deleted. New neurons have
-    Glorot-uniform weights, as the layer at first, and a bias of zero; so have their outgoing
-    weights, in the linear head as well. Parameters are replaced: an optimiser must be made anew.
-
-    Args:
-        model: The network.
-        depth: Which layer, from 0.
-        delete: How many neurons go, those of the smallest :func:`outgoing_norm`.
-        add: How many come.
-        generator: On the CPU, draws new weights, so that every device starts alike.
+    The weakest have the smallest :func:`outgoing_norm`; at least one of the old neurons stays,
+    however many are to be deleted. New neurons have Glorot-uniform weights, as the layer at first,
+    and a bias of zero; so have their outgoing weights, in the linear head as well. A CPU generator
+    draws them, so that every device starts alike. Parameters are replaced: an optimiser must be
+    made anew.
     """
     layer, kept = _layer(model, depth), surviving_channels(model, depth, delete)
     heads, channels, in_dim = layer.heads, layer.channels, layer.weight.shape[0]

@@ -104,16 +104,6 @@ class SparseRows:
         out.index_put_((self.row_index(), self.indices), self.values, accumulate=True)
         return out
 
-    def dense_columns(self, start: int, stop: int) -> Tensor:
-        """Returns the columns ``[start, stop)`` as a dense ``[n, stop - start]`` matrix."""
-        pattern, order = self.transpose
-        first, last = int(pattern.indptr[start]), int(pattern.indptr[stop])
-        counts = pattern.indptr[start + 1 : stop + 1] - pattern.indptr[start:stop]
-        columns = torch.repeat_interleave(torch.arange(stop - start, device=self.device), counts)
-        out = self.values.new_zeros(self.shape[0], stop - start)
-        place = (pattern.columns[first:last].long(), columns)
-        return out.index_put_(place, self.values[order[first:last]], accumulate=True)
-
     def row_index(self) -> Tensor:
         """Returns the row of every stored value, ``[nnz]``."""
         rows = torch.arange(self.shape[0], device=self.device)
@@ -124,10 +114,15 @@ Features = Tensor | SparseRows
 
 
 def take_columns(features: Features, start: int, stop: int) -> Tensor:
-    """Returns some columns of dense or sparse features as a dense matrix."""
-    if isinstance(features, SparseRows):
-        return features.dense_columns(start, stop)
-    return features[:, start:stop]
+    """Returns the columns ``[start, stop)`` as a dense ``[n, stop - start]`` matrix."""
+    if not isinstance(features, SparseRows):
+        return features[:, start:stop]
+    pattern, order = features.transpose
+    first, last = int(pattern.indptr[start]), int(pattern.indptr[stop])
+    columns, _ = runs(pattern.indptr[start + 1 : stop + 1] - pattern.indptr[start:stop])
+    out = features.values.new_zeros(features.shape[0], stop - start)
+    place = (pattern.columns[first:last].long(), columns)
+    return out.index_put_(place, features.values[order[first:last]], accumulate=True)
 
 
 def leanest(features: Features) -> Features:
@@ -178,21 +173,15 @@ def from_scipy_parts(
 
 @dataclass(frozen=True)
 class Scale:
-    """Centre and width of every column, and the length of the longest row.
+    """Centre and width of every column, and the length of the longest row."""
 
-    Attributes:
-        kind: ``binary`` and ``normalised`` features stay as they are, ``robust`` ones are centred
-            where they are far from zero, and divided by the interquartile range. Columns with many
-            zeros, and all of sparse features, are divided by the median of what is not zero.
-        center: ``[d]``.
-        width: ``[d]``.
-        limit: Longer rows are shortened to this length.
-    """
-
+    #: ``binary`` and ``normalised`` features stay as they are, ``robust`` ones are centred where
+    #: they are far from zero, and divided by the interquartile range. Columns with many zeros, and
+    #: all of sparse features, are divided by the median of what is not zero.
     kind: str
-    center: Tensor
-    width: Tensor
-    limit: float
+    center: Tensor  # [d]
+    width: Tensor  # [d]
+    limit: float  # longer rows are shortened to this length
 
     @classmethod
     def fit(cls, features: Features, scaling: Scaling = "auto") -> Scale:

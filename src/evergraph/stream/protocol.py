@@ -1,10 +1,11 @@
-"""Protocol: how a static graph becomes tasks; frozen, hashed, with the paper's presets."""
+"""Protocol: how a static graph becomes tasks; frozen and hashed."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from typing import Annotated, Literal, NamedTuple
+from importlib import resources
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field, model_validator
@@ -14,7 +15,7 @@ from evergraph.errors import InputError
 from evergraph.rng import make_generator
 from evergraph.stream.features import Scaling
 from evergraph.stream.graph import Graph
-from evergraph.validation import Config
+from evergraph.validation import Config, load_yaml
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 
@@ -94,43 +95,23 @@ class Protocol(Config):
         return frozenset({"classes_per_task"} if self.stream == "time" else ())
 
 
-AMAZON_SHARES = (0.3, 0.75, 0.65, 0.3, 0.9, 0.3, 0.4, 0.75)
-ARXIV_SHARES = (0.3, 0.3, 0.3, 0.3, 0.35, 0.85, 0.2, 0.2, 0.8, 0.3, 0.3, 0.8, 0.4, 0.35, 0.25)
-
-#: Classes, order and split from the authors' code; Reddit's are ours (method.md, section 1).
-DSLR_PROTOCOLS: dict[str, Protocol] = {
-    "cora": Protocol(
-        name="dslr", order="alphabetical", min_class_size=200, pooled=True, features="row-sum"
-    ),
-    "citeseer": Protocol(
-        name="dslr",
-        order="alphabetical",
-        test_share=(0.15, 0.6, 0.6, 0.6, 0.6, 0.6),
-        pooled=True,
-        features="row-sum",
-    ),
-    "amazon-computers": Protocol(
-        name="dslr", min_class_size=400, test_share=AMAZON_SHARES, features="row-sum"
-    ),
-    "ogbn-arxiv": Protocol(
-        name="dslr", classes_per_task=3, min_class_size=2830, test_share=ARXIV_SHARES
-    ),
-    "reddit": Protocol(name="dslr", classes_per_task=5, max_classes=40),
+_FILE = resources.files("evergraph.stream").joinpath("datasets", "catalogue.yaml")
+#: The datasets by name, as the file has them.
+CATALOGUE: dict[str, dict[str, Any]] = load_yaml(_FILE.read_text("utf-8"), "catalogue.yaml")
+#: Those with a protocol of their own, among them the paper's.
+PROTOCOLS = {
+    name: Protocol(**entry["protocol"]) for name, entry in CATALOGUE.items() if "protocol" in entry
 }
 
 
-#: Graphs that grew, whose tasks are time steps unless another stream is asked for.
-TIME_PROTOCOLS = {"ubuntu-packages": Protocol(stream="time")}
-
-
 def protocol_for(dataset: str) -> Protocol:
-    """Returns the paper's protocol for its datasets, the default for any other.
+    """Returns the protocol of a named dataset, the default for any other.
 
     Features of a user's file are brought to one scale: nobody has done so yet.
     """
     scaling: Scaling = "auto" if dataset.endswith(".npz") else "none"
     other = Protocol(feature_scaling=scaling)
-    return (DSLR_PROTOCOLS | TIME_PROTOCOLS).get(dataset, other)
+    return PROTOCOLS.get(dataset, other)
 
 
 class Split(NamedTuple):
@@ -173,16 +154,9 @@ def split_nodes(
 ) -> Split:
     """Draws test nodes by share, then validation nodes per class from the rest.
 
-    In a time stream each class is split step by step, and keeps a training node in each.
-
-    Args:
-        labels: Class of each node in order of arrival, ``[n]``.
-        original_ids: Original id of each node; the draw depends on these and not on the
-            order of classes, ``[n]``.
-        kept: Original label of each class in order of arrival.
-        protocol: Shares and validation fraction.
-        generator: Source of the draw.
-        steps: Time step of each node, only in a time stream, ``[n]``.
+    ``labels [n]`` and ``kept`` are in order of arrival; the draw depends on the original ids and
+    not on that order. In a time stream, where ``steps [n]`` are given, each class is split step by
+    step and keeps a training node in each.
     """
     least = 0 if steps is None else 1
     # Draw in the order of original ids, so that another class order keeps the same split.

@@ -11,8 +11,7 @@ import pytest
 
 from evergraph.errors import InputError
 from evergraph.lab.paper.contrasts import Table
-from evergraph.lab.paper.experiment import Facts
-from evergraph.lab.paper.experiments import EXPERIMENTS
+from evergraph.lab.paper.experiments import EXPERIMENTS, Facts
 from evergraph.lab.paper.outcome import judged
 from evergraph.lab.report.figures import draw, on_frontier, write_figure
 from made_runs import table_rows

@@ -11,11 +11,11 @@ import torch
 from evergraph.errors import InputError
 from evergraph.stream import SparseRows
 from evergraph.stream.datasets import DATASETS, load_graph, read_plain, write_plain
-from evergraph.stream.protocol import DSLR_PROTOCOLS
+from evergraph.stream.protocol import PROTOCOLS
 
 
 def test_datasets_are_complete():
-    assert set(DSLR_PROTOCOLS) < set(DATASETS)
+    assert set(PROTOCOLS) < set(DATASETS)
     for name, info in DATASETS.items():
         assert info.name == name
         assert min(info.nodes, info.edges, info.features, info.classes) > 0

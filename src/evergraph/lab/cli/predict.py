@@ -12,15 +12,18 @@ from evergraph.estimator.blocks import Damage
 from evergraph.estimator.store import Store
 from evergraph.estimator.tables import write_table
 
+StateArgument = Annotated[Path, typer.Argument(help="Folder of an estimator's state.")]
+VersionOption = Annotated[
+    int | None,
+    typer.Option("--version", "--generation", help="An earlier version, not the current one."),
+]
+
 
 def predict(
-    state: Annotated[Path, typer.Argument(help="Folder of an estimator's state.")],
+    state: StateArgument,
     output: Annotated[Path, typer.Option("-o", "--output", help="A .csv or .parquet file.")],
     ids: Annotated[Path | None, "Ids to predict; all by default."] = None,
-    version: Annotated[
-        int | None,
-        typer.Option("--version", "--generation", help="An earlier version, not the current one."),
-    ] = None,
+    version: VersionOption = None,
     device: Annotated[str, "auto, cpu or cuda."] = "auto",
 ) -> None:
     """Write the class of every node, with its probability."""

@@ -31,17 +31,9 @@ from evergraph.config import (
 from evergraph.errors import InputError
 from evergraph.events import Epoch, Event, Stage, TaskDone, TaskStarted
 from evergraph.files import read_regular, write_atomic
+from evergraph.lab import tables
 from evergraph.lab.folder import Job, dataset_slug, read_config, slug
 from evergraph.lab.runs import Place, SetOption, run_job
-from evergraph.lab.tables import (
-    Sheet,
-    accuracy_matrix,
-    as_markdown,
-    make_console,
-    run_scores,
-    show,
-    warn_unused,
-)
 
 #: Least seconds between two updates of the loss, whose reading waits for the device.
 UPDATE_INTERVAL = 0.1
@@ -157,14 +149,14 @@ def resume(
 def carry_out(job: Job, place: Place, as_json: bool) -> None:
     """Runs a job in this process and prints what came of it."""
     config, folder = job.config, job.path
-    warn_unused(config.method, config.unused(), config.overrides)
-    shown = RunProgress(make_console(stderr=True))
+    tables.warn_unused(config.method, config.unused(), config.overrides)
+    shown = RunProgress(tables.make_console(stderr=True))
     with shown.running():
         results = run_job(job, place, shown)
-    scores, matrix = run_scores(results), accuracy_matrix(results)
-    write_atomic(folder / "report.md", as_markdown([scores, matrix]).encode())
+    scores, matrix = tables.run_scores(results), tables.accuracy_matrix(results)
+    write_atomic(folder / "report.md", tables.as_markdown([scores, matrix]).encode())
     line = f"{results['seconds']['total']:.1f} s · {folder}/results.json · {folder}/report.md"
-    show(results, [matrix, scores], as_json, line)
+    tables.show(results, [matrix, scores], as_json, line)
 
 
 def show_settings(config: RunConfig, origins: Mapping[str, str], as_json: bool) -> None:
@@ -183,7 +175,7 @@ def show_settings(config: RunConfig, origins: Mapping[str, str], as_json: bool) 
     ]
     title = f"{config.label} on {config.dataset_name}, seed {config.seed}: {config.hash}"
     columns = ["setting", "value", "origin", "section"]
-    show(shown, [Sheet(title, columns, rows, prose=("value", "origin"))], as_json)
+    tables.show(shown, [tables.Sheet(title, columns, rows, prose=("value", "origin"))], as_json)
 
 
 class TimeLeft(progress.ProgressColumn):
@@ -230,9 +222,7 @@ class Bars:
 class RunProgress(Bars):
     """Shows one run: a bar per task with loss and time left, and accuracy when it is done.
 
-    Args:
-        console: Where to.
-        change: Whether it is a change of an estimator's state, the last of its tasks.
+    A ``change`` of an estimator's state is the last of its tasks.
     """
 
     def __init__(self, console: Console, *, change: bool = False) -> None:

@@ -19,6 +19,7 @@ from evergraph.estimator.inputs import INT64, Change, check_columns, make_change
 from evergraph.estimator.state import State
 from evergraph.estimator.tables import Table, read_table
 from evergraph.estimator.transaction import learn_into, load_state, resume
+from evergraph.lab.cli.predict import StateArgument, VersionOption
 from evergraph.lab.cli.runs import JsonOption, RunProgress
 from evergraph.lab.runs import Device, SetOption
 from evergraph.lab.tables import Sheet, make_console, show, warn_unused
@@ -26,11 +27,6 @@ from evergraph.nn.device import pick_device
 
 #: What int() reads beyond this (``1_0``, other scripts' digits) is no number in a file.
 _WHOLE = re.compile(r"-?[0-9]{1,19}")
-StateArgument = Annotated[Path, typer.Argument(help="Folder of an estimator's state.")]
-VersionOption = Annotated[
-    int | None,
-    typer.Option("--version", "--generation", help="An earlier version, not the current one."),
-]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ quantity is an array over seeds, NaN where one of the runs behind it is missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evergraph.lab.paper.experiment import Row
+from evergraph.lab.paper.experiments import Row
 
 Values = NDArray[np.float64]
 #: Points of Current below the best row's from which a row's tasks count as not learnt. Training on
@@ -52,6 +52,11 @@ class Table:
             return np.full((1, len(self.seeds)), np.nan)
         return np.stack([self(name, metric) for name in found])
 
+    def means(self, names: Iterable[str], metric: str) -> dict[str, float]:
+        """Averages of the rows that were run."""
+        found = {name: self.mean(name, metric) for name in names}
+        return {name: mean for name, mean in found.items() if mean is not None}
+
     @property
     def series(self) -> list[str]:
         """Lists the lines or groups that rows belong to, in order."""
@@ -67,10 +72,9 @@ class Table:
 
         What was never learnt cannot be forgotten, which flatters FM and spoils PM.
         """
-        means = {name: self.mean(name, "current") for name in self.names()}
-        known = {name: mean for name, mean in means.items() if mean is not None}
-        best = max(known.values(), default=0.0)
-        return frozenset(name for name, mean in known.items() if mean < best - NOT_LEARNT)
+        means = self.means(self.names(), "current")
+        best = max(means.values(), default=0.0)
+        return frozenset(name for name, mean in means.items() if mean < best - NOT_LEARNT)
 
 
 def contrast(spec: Mapping[str, Any], table: Table) -> Values:
@@ -117,17 +121,12 @@ def _select(table: Table, rows: Any, metric: str) -> Sequence[str]:
         return table.names(what) if how == "series" else table.names(what)[1:-1]
     if how == "best":  # of those that have learnt; nobody while one is still missing
         names = [name for name in table.names() if name in what and name not in table.not_learnt]
-        means = {name: table.mean(name, metric) for name in names}
-        known = {name: mean for name, mean in means.items() if mean is not None}
+        means = table.means(names, metric)
         choose = min if table.better.get(metric) == -1 else max
-        return [choose(known, key=known.__getitem__)] if 0 < len(known) == len(means) else []
+        return [choose(means, key=means.__getitem__)] if 0 < len(means) == len(names) else []
     choose = {"most": max, "least": min}[how]
-    found = []
-    for series in table.series:
-        means = {name: table.mean(name, what) for name in table.names(series)}
-        known = {name: mean for name, mean in means.items() if mean is not None}
-        found += [choose(known, key=known.__getitem__)] if known else []
-    return found
+    each = [table.means(table.names(series), what) for series in table.series]
+    return [choose(means, key=means.__getitem__) for means in each if means]
 
 
 def _mean(table: Table, names: Sequence[str], metric: str) -> Values:

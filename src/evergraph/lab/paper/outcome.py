@@ -16,8 +16,7 @@ import numpy as np
 
 from evergraph.errors import InputError
 from evergraph.lab.paper.contrasts import Table
-from evergraph.lab.paper.experiment import Experiment, Row
-from evergraph.lab.paper.experiments import EXPERIMENTS
+from evergraph.lab.paper.experiments import EXPERIMENTS, Experiment, Row
 from evergraph.lab.paper.verdicts import by_seed, judge_number, judge_statements
 from evergraph.lab.summary import mean_std
 from evergraph.lab.tables import paper_numbers

@@ -13,17 +13,11 @@ from evergraph.lab.folder import read_checkpoint
 
 
 def first_task_plane(folders: Mapping[str, Path], seed: int = 0) -> dict[str, Any] | None:
-    """Projects the training nodes of the first task with t-SNE.
+    """Projects the training nodes of the first task with t-SNE, from run folders by title.
 
     Runs of one seed that differ in their selector alone share the model of the first task, so
-    that one plane serves all; each brings the nodes that it kept.
-
-    Args:
-        folders: Run folders by title; each must still hold its checkpoint.
-        seed: Seed of the projection.
-
-    Returns:
-        ``{"places", "labels", "kept"}`` as lists, None where a checkpoint is gone.
+    that one plane serves all; each brings the nodes that it kept. Returns ``{"places", "labels",
+    "kept"}`` as lists, None where a checkpoint is gone.
     """
     states = {}
     for title, folder in folders.items():

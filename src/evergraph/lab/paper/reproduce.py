@@ -21,7 +21,7 @@ from evergraph.config import (
 )
 from evergraph.files import read_json
 from evergraph.lab.engines import Resources
-from evergraph.lab.paper.experiment import Experiment, Facts, Row
+from evergraph.lab.paper.experiments import Experiment, Facts, Row
 from evergraph.lab.paper.outcome import SCHEMA_VERSION, Outcome, judged, outcome_row
 from evergraph.lab.paper.projection import first_task_plane
 from evergraph.lab.runs import SetOption
@@ -150,16 +150,23 @@ def conclude(parts: Sequence[Part], runs: Runs, request: Request) -> list[Outcom
     for name in dict.fromkeys(part.experiment.id for part in parts):
         mine = [part for part in parts if part.experiment.id == name]
         experiment = mine[0].experiment
-        lost = {part.facts.dataset: _missing(part, runs) for part in mine}
-        notes = [note for part in mine if (note := why_no_times(part, runs, request))]
+        notes, lost, overlaps = list[str](), dict[str, list[str]](), dict[str, float]()
+        for part in mine:
+            if (note := why_no_times(part, runs, request)) is not None:
+                notes.append(note)
+            missing = {row for (row, _), config in part.configs.items() if config.hash not in runs}
+            if missing:
+                lost[part.facts.dataset] = [r.name for r in part.rows if r.name in missing]
+            protocols = (config.protocol for config in part.configs.values())
+            overlaps[part.facts.dataset] = next(map(overlap, protocols), 0.0)
         outcome: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "experiment": name,
             "quick": request.quick,
             "as_printed": request.as_printed,
-            "missing": {dataset: rows for dataset, rows in lost.items() if rows},
+            "missing": lost,
             "notes": notes,
-            "overlaps": {part.facts.dataset: _overlap(part) for part in mine},
+            "overlaps": overlaps,
             "rows": [row for part in mine for row in measure(part, runs, request)],
         }
         if experiment.figure.kind == "embedding":
@@ -167,16 +174,6 @@ def conclude(parts: Sequence[Part], runs: Runs, request: Request) -> list[Outcom
             notes.append(note)
         outcomes.append(judged(outcome, experiment))
     return outcomes
-
-
-def _overlap(part: Part) -> float:
-    return next((overlap(config.protocol) for config in part.configs.values()), 0.0)
-
-
-def _missing(part: Part, runs: Runs) -> list[str]:
-    """Lists the rows of which not every run is finished."""
-    lost = {name for (name, _), config in part.configs.items() if config.hash not in runs}
-    return [row.name for row in part.rows if row.name in lost]
 
 
 def measure(part: Part, runs: Runs, request: Request) -> list[dict[str, Any]]:

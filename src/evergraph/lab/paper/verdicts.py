@@ -23,12 +23,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from evergraph.lab.paper.contrasts import Table, Values, contrast, incomparable
-from evergraph.lab.paper.experiment import Metric, Statement
+from evergraph.lab.paper.experiments import Metric, Statement
 from evergraph.lab.summary import CONFIDENCE, difference_to_claim, estimate, mean_std
 from evergraph.lab.tables import Claim
 
 #: Widest interval around zero that still reproduces a number, in points.
 WIDEST = 4.0
+#: What is told of a number that nothing can be told of.
+NOTHING: dict[str, Any] = {"difference": None, "low": None, "high": None}
 #: Verdicts on a statement that was tested.
 HOLDS, OPPOSITE, NOT_SHOWN = TESTED = ("holds", "opposite", "not shown")
 
@@ -42,30 +44,21 @@ def judge_number(
 ) -> dict[str, Any]:
     """Judges measured values against a printed mean: difference, 95 % interval and the word.
 
-    Args:
-        values: One per seed.
-        claim: ``{"mean", "std"}``: no mean where the paper ran out of memory, no deviation where
-            it prints none.
-        metric: What was measured.
-        overlap: Of the splits behind the seeds.
-        exact: Whether values were looked up and not measured.
+    ``claim`` is ``{"mean", "std"}``: no mean where the paper ran out of memory, no deviation where
+    it prints none. Values may be ``exact``, looked up and not measured.
     """
     if claim["mean"] is None:
-        return {**claim, **_nothing(), "verdict": "ran" if values else "not run"}
+        return {**claim, **NOTHING, "verdict": "ran" if values else "not run"}
     printed, std = claim["mean"], claim["std"]
     if exact:
         difference = (mean_std(values)["mean"] or 0.0) - printed
         word = "same" if abs(difference) < 1e-9 else "differs"
-        return {**claim, **_nothing(), "difference": difference, "verdict": word}
+        return {**claim, **NOTHING, "difference": difference, "verdict": word}
     if std is None and len(values) > 1:
         std = statistics.stdev(values)
     found = difference_to_claim(values, Claim(printed, std), overlap)
     point = metric.point if metric.point is not None else abs(printed) / 100
     return {**claim, **found, "verdict": _number_word(found, point, metric.better)}
-
-
-def _nothing() -> dict[str, None]:
-    return {"difference": None, "low": None, "high": None}
 
 
 def _number_word(found: Mapping[str, float | None], point: float, better: int) -> str:

@@ -77,11 +77,8 @@ def publish(
 ) -> None:
     """Writes the document: what was measured takes the place of what stood there, row by row.
 
-    Args:
-        output: A folder with outcomes, or the ``results`` of the document itself.
-        page: The document.
-        beside: A folder with outcomes under the paper's settings.
-        again: A folder with outcomes of other seeds.
+    ``output`` is a folder with outcomes, or the ``results`` of the document itself; ``beside`` has
+    outcomes under the paper's settings, ``again`` those of other seeds.
     """
     results = page.parent / RESULTS
     everything: dict[str, dict[str, Outcome]] = read_results(results)

@@ -1,7 +1,7 @@
 """Figures, drawn with matplotlib (the extra ``report``): one form of input, one drawer per kind.
 
 The input is an experiment's outcome, or runs in the same form (:mod:`.run_figures`): ``figure``
-says what to draw, as :class:`~evergraph.lab.paper.experiment.Figure` does, ``metrics`` names keys
+says what to draw, as :class:`~evergraph.lab.paper.experiments.Figure` does, ``metrics`` names keys
 and titles, ``entries`` hold a mean with its spread each, and what the paper prints. The file is
 long because every kind of figure is in it.
 """

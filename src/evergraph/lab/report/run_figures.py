@@ -10,7 +10,7 @@ from typing import Any
 from evergraph.errors import InputError
 from evergraph.files import make_folder
 from evergraph.lab.folder import slug
-from evergraph.lab.paper.experiment import Figure
+from evergraph.lab.paper.experiments import Figure
 from evergraph.lab.report.figures import FORMATS, check_matplotlib, write_figure
 from evergraph.lab.summary import estimate
 
@@ -45,8 +45,12 @@ def write_figures(data: dict[str, Any], folder: Path, formats: Sequence[str]) ->
     for dataset in data["datasets"]:
         groups = sorted(dataset["groups"], key=lambda group: data["order"].index(group["name"]))
         for name, figure, content in _figures(dataset, groups):
-            for entry in content.get("entries", ()):
-                _complete(entry, dataset)
+            for entry in content.get("entries", ()):  # as an outcome has them
+                found = estimate(entry["values"], dataset["overlap"])
+                reach = 0.0 if found["low"] is None else found["high"] - found["mean"]
+                entry |= {"dataset": dataset["name"], "series": entry["row"], "std": reach}
+                entry |= {"mean": found["mean"], "seeds": range(found["n"])}
+                entry.setdefault("claims", [])
             keys = content.pop("titles", {}).items()
             spec = {
                 "figure": asdict(figure),
@@ -60,21 +64,18 @@ def write_figures(data: dict[str, Any], folder: Path, formats: Sequence[str]) ->
     return written
 
 
-def _complete(entry: dict[str, Any], dataset: dict[str, Any]) -> None:
-    """Adds what an outcome has as well; the spread is half of the 95 % interval."""
-    found = estimate(entry["values"], dataset["overlap"])
-    reach = 0.0 if found["low"] is None else found["high"] - found["mean"]
-    entry |= {"dataset": dataset["name"], "series": entry["row"], "seeds": range(found["n"])}
-    entry |= {"mean": found["mean"], "std": reach, "claims": entry.get("claims", [])}
-
-
 def _figures(dataset: dict[str, Any], groups: Groups) -> Iterator[tuple[str, Figure, Any]]:
     """Lists what there is to draw of a dataset: name, kind and content."""
     scores, tasks = {"pm": "PM [%]", "fm": "FM [%]"}, len(dataset["tasks"])
     matrices = {group["name"]: group["matrices"]["task"] for group in groups}
     entries = [
-        {"row": g["name"], "metric": key, "values": g[key], "claims": _claims(g, key)}
-        for g in groups
+        {
+            "row": group["name"],
+            "metric": key,
+            "values": group[key],
+            "claims": [group["claims"][key]] if key in group["claims"] else [],
+        }
+        for group in groups
         for key in scores
     ]
     yield "ablation", Figure("points", tuple(scores)), {"titles": scores, "entries": entries}
@@ -91,14 +92,9 @@ def _figures(dataset: dict[str, Any], groups: Groups) -> Iterator[tuple[str, Fig
         titles = {"mean": "mean of tasks seen [%]"}
         titles |= {f"task {j + 1}": f"task {j + 1} [%]" for j in range(tasks - 1)}
         entries = [
-            {
-                "row": name,
-                "metric": "mean",
-                "values": [sum(m[i]) / (i + 1) for m in found],
-                "x": i + 1,
-            }
+            {"row": name, "metric": "mean", "values": [sum(m[i - 1]) / i for m in found], "x": i}
             for name, found in matrices.items()
-            for i in range(tasks)
+            for i in range(1, tasks + 1)
         ]
         entries += [
             {**cell, "metric": f"task {cell['x']}", "x": cell["y"]}
@@ -135,7 +131,3 @@ def _figures(dataset: dict[str, Any], groups: Groups) -> Iterator[tuple[str, Fig
     ]
     figure = Figure("groups", tuple(stages), y="seconds per run")
     yield "stages", figure, {"titles": {stage: stage for stage in stages}, "entries": entries}
-
-
-def _claims(group: dict[str, Any], metric: str) -> list[dict[str, Any]]:
-    return [group["claims"][metric]] if metric in group["claims"] else []

@@ -10,8 +10,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evergraph.lab.paper.experiment import Headline
-from evergraph.lab.paper.experiments import HEADLINES
+from evergraph.lab.paper.experiments import HEADLINES, Headline
 from evergraph.lab.paper.outcome import Outcome
 from evergraph.lab.paper.verdicts import count_words, headline_verdict
 from evergraph.lab.summary import CONFIDENCE

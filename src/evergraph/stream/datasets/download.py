@@ -55,14 +55,8 @@ def raw_file(dataset: str, root: Path, relative: str) -> Path:
 def obtain(dataset: str, root: Path, members: Mapping[str, str | None]) -> None:
     """Downloads a dataset's raw files, whole or not at all, unless there are some already.
 
-    Args:
-        dataset: A name that :func:`fetch` knows.
-        root: The data root.
-        members: The raw files, relative to ``root``, and which member of the downloaded
-            archive each one is; None is the downloaded file itself.
-
-    Raises:
-        InputError: With the ways out, if the download fails.
+    ``members`` are the raw files, relative to the data root, and which member of the downloaded
+    archive each one is; None is the downloaded file itself.
     """
     if any(find_file(root, relative) for relative in members):
         return
@@ -135,20 +129,10 @@ def mirror_indexes(
     architecture: str = "amd64",
     tell: Callable[[str], None] = print,
 ) -> None:
-    """Downloads the index files of releases, each release into a folder of its own.
+    """Downloads the index files of releases from a Debian-style archive, each into its own folder.
 
-    What a release consists of, and the checksum of every file, stands in its ``Release`` file.
-    Files that are there already, and right, are not downloaded again.
-
-    Args:
-        mirror: Address of a Debian-style archive, below which ``dists`` lies.
-        releases: Names of folders below ``dists``.
-        folder: Where they go.
-        architecture: Whose packages.
-        tell: Takes a line for every file.
-
-    Raises:
-        InputError: If a file cannot be had or is not what the release says.
+    What a release consists of, and the checksum of every file, stands in its ``Release`` file below
+    ``dists``. Files that are there already, and right, are not downloaded again.
     """
     for release in releases:
         base, place = f"{mirror.rstrip('/')}/dists/{release}", folder / release

@@ -54,11 +54,7 @@ _KINDS = {"iu": "integers", "fiub": "numbers", "USiu": "text"}
 
 
 def read_plain(path: Path, name: str | None = None) -> Graph:
-    """Reads a graph; its name is the file's unless given.
-
-    Raises:
-        InputError: In one sentence that names the file, the key and the remedy.
-    """
+    """Reads a graph; its name is the file's unless given."""
     arrays = read_arrays(path, ("edge_index", "y"), (*_SPARSE, "x", *_OPTIONAL))
     features: Features
     if "x" in arrays:
@@ -263,9 +259,8 @@ def read_arrays(
 ) -> dict[str, Array]:
     """Reads the named arrays of an npz file; other keys are not touched.
 
-    Raises:
-        InputError: If the file is absent, damaged, not an npz, lacks a required key, holds
-            Python objects under a wanted key, or declares more than fits in the memory.
+    Refuses a file that is absent, damaged, no npz, lacks a required key, holds Python objects under
+    a wanted key, or declares more than fits in the memory.
     """
     if not os.path.isfile(path):
         raise InputError(f"Expected a file at '{path}' (got none); check the path.")
@@ -277,9 +272,11 @@ def read_arrays(
         present = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
         for key in required:
             if key not in present:
+                keys = sorted(present)
+                shown = ", ".join(keys[:8]) + (", …" if len(keys) > 8 else "")
+                there = f"only {shown}" if keys else "an empty archive"
                 raise InputError(
-                    f"Expected '{key}' in '{path}' (got {_listing(present)}); add the missing "
-                    "array."
+                    f"Expected '{key}' in '{path}' (got {there}); add the missing array."
                 )
         wanted = {key: present[key] for key in (*required, *optional) if key in present}
         for key, info in wanted.items():
@@ -355,9 +352,3 @@ def brief(error: BaseException) -> str:
     """Keeps an exception's message to one line without a full stop."""
     text = str(error).strip().strip("<>'\"") or type(error).__name__
     return text.splitlines()[0].rstrip(".")[:160]
-
-
-def _listing(names: Mapping[str, Any]) -> str:
-    keys = sorted(names)
-    shown = ", ".join(keys[:8]) + (", …" if len(keys) > 8 else "")
-    return f"only {shown}" if keys else "an empty archive"

@@ -45,16 +45,9 @@ def build_packages(
 ) -> None:
     """Reads index files and writes the graph in the plain npz format.
 
-    Args:
-        folder: Has a folder for every release; below it lie its ``Packages`` and
-            ``Translation-en`` files, plain or compressed, under any names that end so.
-        output: The file to write.
-        releases: The releases in order; all folders in order of name by default.
-        num_words: The most words that make the features.
-        tell: Takes a line for every release read.
-
-    Raises:
-        InputError: With file and line, where a stanza cannot be read.
+    The folder has one for every release, taken in order of name unless the order is given; below it
+    lie its ``Packages`` and ``Translation-en`` files, plain or compressed, under any names that end
+    so. The features are made of at most ``num_words`` words.
     """
     names = list(releases or sorted(path.name for path in folder.glob("*") if path.is_dir()))
     if not names:
@@ -191,11 +184,7 @@ def index_files(folder: Path, ending: str) -> list[Path]:
 
 
 def read_stanzas(path: Path, fields: frozenset[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields every stanza's first line and those of the fields that it has, line by line.
-
-    Raises:
-        InputError: With the line, where it is neither a field nor the continuation of one.
-    """
+    """Yields the first line of every stanza and those of the fields that it has."""
     opener: Callable[..., IO[Any]] = COMPRESSED.get(path.suffix, open)
     stanza, field, first = dict[str, str](), "", 0
     try:

@@ -16,19 +16,8 @@ from typing import Any
 import numpy as np
 
 from evergraph.errors import InputError
+from evergraph.stream.datasets import npz
 from evergraph.stream.datasets.download import find_file, obtain, raw_file
-from evergraph.stream.datasets.npz import (
-    Array,
-    brief,
-    build_graph,
-    check_csr,
-    check_kind,
-    csr_rows,
-    dense_features,
-    read_arrays,
-    read_plain,
-    sparse_features,
-)
 from evergraph.stream.graph import Graph
 
 AMAZON = "Computers/raw/amazon_electronics_computers.npz"
@@ -46,7 +35,7 @@ def load_amazon(root: Path) -> Graph:
     name = "amazon-computers"
     plain = root / f"{name}.npz"
     if os.path.isfile(plain):
-        return read_plain(plain, name)
+        return npz.read_plain(plain, name)
     obtain(name, root, {AMAZON: None})
     return read_shchur(raw_file(name, root, AMAZON), name)
 
@@ -58,12 +47,12 @@ def read_shchur(path: Path, name: str) -> Graph:
     """
     adjacency = ("adj_indices", "adj_indptr", "adj_shape")
     attributes = ("attr_data", "attr_indices", "attr_indptr", "attr_shape")
-    arrays = read_arrays(path, (*adjacency, *attributes, "labels"))
-    features = sparse_features(path, arrays, "attr_")
+    arrays = npz.read_arrays(path, (*adjacency, *attributes, "labels"))
+    features = npz.sparse_features(path, arrays, "attr_")
     indices, indptr, shape = (arrays[key] for key in adjacency)
-    check_csr(path, "adj_", indices, indptr, shape)
-    edges = np.stack([csr_rows(indptr), indices.astype(np.int64)])
-    return build_graph(path, name, features, edges, arrays["labels"])
+    npz.check_csr(path, "adj_", indices, indptr, shape)
+    edges = np.stack([npz.csr_rows(indptr), indices.astype(np.int64)])
+    return npz.build_graph(path, name, features, edges, arrays["labels"])
 
 
 def load_reddit(root: Path) -> Graph:
@@ -71,10 +60,10 @@ def load_reddit(root: Path) -> Graph:
     members = {REDDIT_DATA: "reddit_data.npz", REDDIT_GRAPH: "reddit_graph.npz"}
     obtain("reddit", root, members)
     data_path, graph_path = (raw_file("reddit", root, path) for path in members)
-    data = read_arrays(data_path, ("feature", "label"))
-    features = dense_features(data_path, data["feature"], "feature")
+    data = npz.read_arrays(data_path, ("feature", "label"))
+    features = npz.dense_features(data_path, data["feature"], "feature")
     # A SciPy sparse archive; its values are all one and stay unread.
-    graph = read_arrays(graph_path, ("row", "col", "shape", "format"))
+    graph = npz.read_arrays(graph_path, ("row", "col", "shape", "format"))
     kind = graph["format"].tobytes().replace(b"\0", b"").decode("ascii", "replace")
     if kind != "coo":
         raise InputError(
@@ -83,7 +72,7 @@ def load_reddit(root: Path) -> Graph:
         )
     row, col = graph["row"], graph["col"]
     for key in ("row", "col", "shape"):
-        check_kind(graph_path, key, graph[key], "iu")
+        npz.check_kind(graph_path, key, graph[key], "iu")
     if row.ndim != 1 or row.shape != col.shape:
         raise InputError(
             f"Expected 'row' and 'col' of '{graph_path}' of one equal length (got shapes "
@@ -96,7 +85,7 @@ def load_reddit(root: Path) -> Graph:
             "download both again."
         )
     edges = np.stack([row, col], dtype=np.int64)
-    return build_graph(graph_path.parent, "reddit", features, edges, data["label"])
+    return npz.build_graph(graph_path.parent, "reddit", features, edges, data["label"])
 
 
 def load_arxiv(root: Path) -> Graph:
@@ -110,20 +99,20 @@ def load_arxiv(root: Path) -> Graph:
     x = read_table(feature_path, np.float32)
     edges = read_table(edge_path, np.int64, columns=2)
     beside = {} if class_path is None else {"class_names": _read_class_names(class_path)}
-    features = dense_features(feature_path, x)
-    return build_graph(edge_path.parent, name, features, edges.T, y[:, 0], **beside)
+    features = npz.dense_features(feature_path, x)
+    return npz.build_graph(edge_path.parent, name, features, edges.T, y[:, 0], **beside)
 
 
-def read_table(path: Path, dtype: type[Any], columns: int | None = None) -> Array:
+def read_table(path: Path, dtype: type[Any], columns: int | None = None) -> npz.Array:
     """Parses a csv.gz of numbers without a header into ``[rows, columns]``."""
     try:
         with gzip.open(path, "rt", encoding="ascii") as file, warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # an empty file; refused below
-            table: Array = np.loadtxt(file, dtype=dtype, delimiter=",", comments=None, ndmin=2)
+            table: npz.Array = np.loadtxt(file, dtype=dtype, delimiter=",", comments=None, ndmin=2)
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise InputError(
             f"Expected '{path}' to be a gzipped table of {np.dtype(dtype).name} (got "
-            f"{brief(error)}); download it again."
+            f"{npz.brief(error)}); download it again."
         ) from None
     if table.size == 0:
         raise InputError(f"Expected rows in '{path}' (got none); download it again.")
@@ -134,7 +123,7 @@ def read_table(path: Path, dtype: type[Any], columns: int | None = None) -> Arra
     return table
 
 
-def _read_class_names(path: Path) -> Array:
+def _read_class_names(path: Path) -> npz.Array:
     """Reads rows of ``label idx,arxiv category`` into names in label order."""
     try:
         with gzip.open(path, "rt", encoding="utf-8", newline="") as file:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import comb
+
 import numpy as np
 import torch
 from pydantic import Field, model_validator
@@ -70,10 +72,10 @@ class SyntheticConfig(Config):
             )
         wanted_inside = round(self.homophily * self.num_edges)
         size, larger = divmod(self.nodes, self.classes)
-        inside = (self.classes - larger) * _pairs(size) + larger * _pairs(size + 1)
+        inside = (self.classes - larger) * comb(size, 2) + larger * comb(size + 1, 2)
         for wanted, room in (
             (wanted_inside, inside),
-            (self.num_edges - wanted_inside, _pairs(self.nodes) - inside),
+            (self.num_edges - wanted_inside, comb(self.nodes, 2) - inside),
         ):
             if 2 * wanted > room:
                 raise InputError(
@@ -139,7 +141,7 @@ def _draw_edges(config: SyntheticConfig, labels: Array, inside: bool) -> Array:
         if rounds == WEIGHTED_ROUNDS:  # hubs are joined to all they can be: fill evenly
             draw = _PairSampler(config, labels, weighted=False)
         missing = wanted - keys.size
-        fresh = _sorted_unique(draw.keys(missing + missing // 50 + 16, rng, inside))
+        fresh = np.unique(draw.keys(missing + missing // 50 + 16, rng, inside))
         if keys.size:
             at = np.minimum(np.searchsorted(keys, fresh), keys.size - 1)
             fresh = fresh[keys[at] != fresh]
@@ -210,17 +212,6 @@ class _PairSampler:
             at[late] += 1
             late = late[self.ends[at[late]] <= points[late]]
         return at
-
-
-def _sorted_unique(keys: Array) -> Array:
-    keys.sort()
-    keep = np.ones(keys.size, dtype=bool)
-    np.not_equal(keys[1:], keys[:-1], out=keep[1:])
-    return keys[keep]
-
-
-def _pairs(count: int) -> int:
-    return count * (count - 1) // 2
 
 
 def _rng(config: SyntheticConfig, *purpose: str) -> np.random.Generator:
