@@ -88,6 +88,19 @@ def test_outcome_judges_statements_seed_by_seed():
     assert not entry["in_paper"]
 
 
+def test_statement_by_construction_of_our_settings_is_tested_as_printed():
+    measurements = measured(outcome(pm={0: 84.0, 1: 85.01}))
+
+    def verdict(as_printed: bool, ours_alone: bool) -> str:
+        said = SAYS[0]._replace(by_construction="so it is", ours_alone=ours_alone)
+        found = {**measurements, "as_printed": as_printed}
+        return judged(found, replace(MAIN, statements=[said]))["statements"][0]["verdict"]
+
+    assert verdict(as_printed=True, ours_alone=True) == "holds"
+    for as_printed, ours_alone in ((False, True), (False, False), (True, False)):
+        assert verdict(as_printed, ours_alone) == "by construction"
+
+
 def test_outcome_keeps_what_was_not_run_and_out_of_memory():
     found = outcome("reddit", pm={0: 40.0, 1: 40.0})
     (claim,) = find(found, "rclg", "pm")["claims"]

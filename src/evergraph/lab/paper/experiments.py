@@ -117,6 +117,7 @@ class Statement(NamedTuple):
     contrast: Mapping[str, Any]  # positive where it is true, as contrasts.contrast takes it
     graphs: Sequence[str]  # that the paper says it of; on others it is beyond the paper
     by_construction: str | None = None  # why no measurement can refute or show it, if none can
+    ours_alone: bool = False  # whether that is so with our settings alone, and not as printed
 
 
 class Headline(NamedTuple):
@@ -196,7 +197,7 @@ def make_experiment(
     **plain: Any,
 ) -> Experiment:
     """Makes an experiment of its entry in the catalogue."""
-    said = {"where": where, "graphs": graphs or THREE, "by_construction": None}
+    said = {"where": where, "graphs": graphs or THREE, "by_construction": None, "ours_alone": False}
     if not plain.get("in_paper", True):
         said["graphs"] = []
     if describe is None:

@@ -133,6 +133,9 @@ def judged(outcome: Outcome, experiment: Experiment | None = None) -> dict[str, 
                     entry |= {"row": entry.pop("name"), "seeds": seeds, "values": values}
                     entries.append({**entry, **mean_std(values), "claims": claims})
     timed = frozenset(metric.key for metric in experiment.metrics if metric.timed)
+    statements = experiment.statements
+    if outcome["as_printed"]:
+        statements = [s._replace(by_construction=None) if s.ours_alone else s for s in statements]
     return {
         **measured(outcome),
         "title": experiment.title,
@@ -143,7 +146,7 @@ def judged(outcome: Outcome, experiment: Experiment | None = None) -> dict[str, 
             for metric in metrics
         ],
         "entries": entries,
-        "statements": judge_statements(experiment.statements, tables, overlaps, timed),
+        "statements": judge_statements(statements, tables, overlaps, timed),
     }
 
 
