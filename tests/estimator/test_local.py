@@ -91,7 +91,7 @@ def test_dslr_learns_from_what_is_around_and_a_sample(
     monkeypatch.setattr(dslr, "SAMPLED", 8)
     shown: list[int] = []
     monkeypatch.setattr(step, "started", lambda view, *_: shown.append(view.num_nodes))
-    settings = {"tau": 0.5, "num_neighbors": 3, "num_candidates": 6, "num_layers": 1}
+    settings = {"deletion": "lowest", "num_neighbors": 3, "num_candidates": 6, "num_layers": 1}
     clf = quick("dslr", validation_fraction=0, settings=settings | {"buffer_size": 6})
     for batch in batches(stream):
         few = dict(list(batch["labels"].items())[:4])

@@ -399,7 +399,12 @@ def _surroundings(
     if graph.num_nodes <= LARGE or read is None:
         return None
     nodes = torch.cat([*(part.nodes for part in shown), read.nodes])
-    near = graph.neighbourhood(nodes, read.depth, read.beside, links=read.links)
+    beside = read.beside
+    if beside is not None and read.links:
+        around = graph.field(torch.unique(read.nodes), read.depth).features
+        assert isinstance(around, Tensor)
+        beside = torch.cat([beside, around])
+    near = graph.neighbourhood(nodes, read.depth, beside, links=read.links)
     if method.buffer is not None:
         new_rows = torch.full((graph.num_nodes,), -1)
         new_rows[near.nodes] = torch.arange(near.nodes.numel())
