@@ -24,7 +24,13 @@ from evergraph.closed_form.cross_validation import (
 from evergraph.closed_form.features import FeatureConfig, Rows
 from evergraph.closed_form.moments import Moments
 from evergraph.closed_form.propagation import evenly_spaced, mean_field, propagate, unary_terms
-from evergraph.closed_form.ridge import Ridge, TrainingRows, balanced_weights
+from evergraph.closed_form.ridge import (
+    Ridge,
+    TrainingRows,
+    Weighing,
+    balanced_weights,
+    row_weights,
+)
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.tasks import LabelledNodes
 
@@ -63,15 +69,17 @@ class Selection:
         strength: Ridge strength, or ``auto``.
         teleport: Teleport probability, or ``auto``.
         mean_field: Whether mean-field inference follows, or ``auto``.
-        class_weight: ``natural``, ``balanced`` or ``auto``.
+        class_weight: ``natural``, ``balanced``, ``auto``, or ``given`` by :attr:`weights`.
         metric: What ``auto`` class weights are chosen for.
 
     Attributes:
         local: Whether the graph is so large that ``auto`` takes what is around a node for enough:
             then scores are not propagated and there is no mean field.
+        weights: What rows weigh by their label, ``[k]``; None unless given.
     """
 
     local = False
+    weights: Tensor | None = None
 
     def __init__(
         self,
@@ -80,7 +88,7 @@ class Selection:
         teleport: float | Literal["auto"] = "auto",
         mean_field: Literal["auto", True, False] = "auto",
         *,
-        class_weight: Literal["natural", "balanced", "auto"] = "auto",
+        class_weight: Literal["natural", "balanced", "auto", "given"] = "auto",
         metric: Metric = "accuracy",
     ) -> None:
         self.kinds = {kind.name: kind for kind in kinds}
@@ -93,8 +101,10 @@ class Selection:
         self.losses = {name: LossTotals() for name in TOTALS}
 
     @property
-    def balanced(self) -> bool:
+    def balanced(self) -> Weighing:
         """Whether classes weigh the same: as given, or if that has had the smaller error."""
+        if self.weights is not None:
+            return self.weights
         if self.class_weight != "auto":
             return self.class_weight == "balanced"
         totals = self.losses["balanced"]
@@ -105,8 +115,8 @@ class Selection:
         """λ: the strength of least error so far."""
         return self._errors(self.balanced).best
 
-    def _errors(self, balanced: bool) -> LossTotals:
-        return self.losses["strength" if balanced else "natural_strength"]
+    def _errors(self, balanced: Weighing) -> LossTotals:
+        return self.losses["strength" if balanced is True else "natural_strength"]
 
     @property
     def teleport(self) -> float:
@@ -151,7 +161,8 @@ class Selection:
             for name, kind in kinds.items():
                 x = make_rows(kind).rows(some.nodes)
                 losses[name] = leave_one_out_losses(x, some.labels, self.strengths, self.balanced)
-            weights = balanced_weights(some.labels) if self.balanced else None
+            weighing = self.balanced
+            weights = None if weighing is False else row_weights(some.labels, weighing)
             name, self.kind_losses = surely_best(losses, weights)
             self.kind = self.kinds[name]
         return self.kind
@@ -165,17 +176,17 @@ class Selection:
             labels: Their labels, ``[m]``.
         """
         count, auto = labels.numel(), self.class_weight == "auto"
-        options = (False, True) if auto else (self.balanced,)
-        ridges = {balanced: Ridge(moments, balanced) for balanced in options}
+        options: tuple[Weighing, ...] = (False, True) if auto else (self.balanced,)
+        ridges = [Ridge(moments, balanced) for balanced in options]
         wrong = {}
-        for balanced, ridge in ridges.items():
+        for balanced, ridge in zip(options, ridges, strict=True):
             train = ridge.training_rows(x, labels)
             errors = self._errors(balanced)
             errors.add(ridge.leave_one_out_errors(train, self.strengths), count)
             if auto:
                 wrong[float(balanced)] = self._wrong(ridge, train, errors.best)
         self.losses["balanced"].add(wrong, count)
-        return ridges[self.balanced]
+        return ridges[int(auto and self.balanced is True)]
 
     def _wrong(self, ridge: Ridge, train: TrainingRows, strength: float) -> float:
         """Returns the share of rows, or its mean over classes, that are predicted wrongly."""
@@ -241,9 +252,10 @@ class Selection:
 
     def report(self) -> dict[str, Any]:
         """Tells what was chosen, with the losses of every value."""
+        weighing = ("natural", "balanced")
         chosen = {
             "hops": None if self.kind is None else self.kind.name,
-            "class_weight": "balanced" if self.balanced else "natural",
+            "class_weight": weighing[self.balanced is True] if self.weights is None else "given",
             "strength": self.strength,
             "teleport": self.teleport,
             "mean_field": self.mean_field,
@@ -276,6 +288,7 @@ class Selection:
             "losses": losses,
             "basis": self.basis,
             "local": self.local,
+            **({} if self.weights is None else {"class_weights": self.weights}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -287,6 +300,7 @@ class Selection:
         self.kind = None if hops is None else found[0]
         self.kind_losses = dict(state["hop_losses"])
         self.basis, self.local = state.get("basis"), state.get("local") is True
+        self.weights = state.get("class_weights") if self.class_weight == "given" else None
         losses = state["losses"] if "losses" in state else _former_losses(state)
         for name, totals in self.losses.items():
             totals.load_state_dict(losses.get(name, {}))

@@ -85,8 +85,9 @@ def learn(
             device=pick_device(device),
             on_event=progress,
         )
-    name, unused = following.config.parameters.method, following.learner.method.config.unused()
-    warn_unused(name, unused, {*given, *settings})
+    config = following.config
+    unused = config.unused(following.learner.method.config)
+    warn_unused(config.method, unused, {*given, *settings})
     show_change(following, state, as_json)
 
 
