@@ -103,7 +103,7 @@ def _fitted(
 
 
 def surely_best(
-    losses: Mapping[str, Tensor], weights: Tensor | None
+    losses: Mapping[str, Tensor], weights: Tensor | None, twin: str = ""
 ) -> tuple[str, dict[str, float]]:
     """Takes the rows of least mean loss if they are surely better than the usual ones.
 
@@ -113,11 +113,13 @@ def surely_best(
     Args:
         losses: The loss of every node under every choice, ``[m]``; the usual choice first.
         weights: What nodes weigh, ``[m]`` that sum to one; None for alike.
+        twin: A choice that is as usual, so that less loss is enough.
     """
     usual = next(iter(losses))
     m = losses[usual].numel()
     weights = torch.full_like(losses[usual], 1 / max(m, 1)) if weights is None else weights
     means = {name: float((weights * loss).sum()) for name, loss in losses.items()}
+    usual = min((usual, twin), key=lambda name: means.get(name, math.inf))
     best = min(means, key=lambda name: means[name])
     saved = m * weights * (losses[usual] - losses[best])
     noise = float(saved.std()) / math.sqrt(m) if m > 1 else math.inf

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from evergraph.closed_form.cross_validation import (
@@ -140,6 +141,18 @@ class Selection:
         totals = self.losses["score_temperature"]
         return totals.best if totals and not self.mean_field else 1.0
 
+    def sample(self, labels: Tensor, most: int) -> Tensor:
+        """Takes at most so many rows to judge by, evenly spaced; of each class if they count alike.
+
+        Of a rare class hardly any would be among them otherwise.
+        """
+        if self.metric == "accuracy" or labels.numel() <= most:
+            return evenly_spaced(labels.numel(), most, labels.device)
+        members = [torch.nonzero(labels == label).flatten() for label in torch.unique(labels)]
+        share = max(1, most // len(members))
+        rows = [mine[evenly_spaced(mine.numel(), share, mine.device)] for mine in members]
+        return torch.sort(torch.cat(rows)).values
+
     def select_kind(
         self,
         make_rows: Callable[[FeatureConfig], Rows],
@@ -155,15 +168,15 @@ class Selection:
             if most_hops is not None:
                 near = {name: kind for name, kind in kinds.items() if kind.reach <= most_hops}
                 kinds = near or kinds
-            count, device = train.nodes.numel(), train.nodes.device
-            some = train.take(evenly_spaced(count, COMPARED_NODES, device))
+            some = train.take(self.sample(train.labels, COMPARED_NODES))
             losses = {}
             for name, kind in kinds.items():
                 x = make_rows(kind).rows(some.nodes)
                 losses[name] = leave_one_out_losses(x, some.labels, self.strengths, self.balanced)
             weighing = self.balanced
             weights = None if weighing is False else row_weights(some.labels, weighing)
-            name, self.kind_losses = surely_best(losses, weights)
+            twin = next(iter(kinds.values())).model_copy(update={"constant": True})
+            name, self.kind_losses = surely_best(losses, weights, twin.name)
             self.kind = self.kinds[name]
         return self.kind
 

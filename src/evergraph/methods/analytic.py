@@ -19,7 +19,7 @@ from evergraph.closed_form.cross_validation import LeftOut
 from evergraph.closed_form.features import EmbeddingRows, FeatureConfig, PropagatedFeatures, Rows
 from evergraph.closed_form.moments import Moments
 from evergraph.closed_form.projection import principal_directions
-from evergraph.closed_form.propagation import evenly_spaced, nested_sample
+from evergraph.closed_form.propagation import nested_sample
 from evergraph.closed_form.ridge import Ridge
 from evergraph.closed_form.selection import GROUPED_NODES, JUDGED_NODES, Selection
 from evergraph.errors import InputError
@@ -116,14 +116,14 @@ class Analytic(Method[AnalyticConfig]):
             self.moments.update(x, trained.labels)
         yield Stage(ctx.view.task, "solve", 2, STAGES)
         with ctx.stage("solve"):
-            some = evenly_spaced(trained.nodes.numel(), JUDGED_NODES, ctx.device)
+            some = self.selection.sample(trained.labels, JUDGED_NODES)
             judged, x = trained.take(some), x[some].double()
             ridge = self.selection.solve(self.moments, x, judged.labels)
             strength = self.selection.strength
             self._weights = ridge.weights(strength)
         yield Stage(ctx.view.task, "inference", 3, STAGES)
         with ctx.stage("inference"):
-            some = evenly_spaced(judged.nodes.numel(), GROUPED_NODES, ctx.device)
+            some = self.selection.sample(judged.labels, GROUPED_NODES)
             num_seen = 0 if anew else ctx.view.num_old
             train = judged.take(some)
             groups = LeftOut(
