@@ -95,6 +95,11 @@ def noticed(state: State) -> list[str]:
             f"Every held-out node is given to class {one!r}: nothing else is learned; {remedy}, or "
             "more epochs may help."
         )
+    elif not known and len(names) > 1 and (only := _only_class(state)) is not None:
+        found.append(
+            f"Every node is given to class {names[only]!r}: nothing else is learned; {remedy}, or "
+            "more epochs may help."
+        )
     elif missed:
         words = ", ".join(repr(names[label]) for label in missed[:5])
         found.append(
@@ -155,6 +160,15 @@ def _with_constant(state: State, nodes: Tensor) -> Tensor:
     x = state.graph.features[nodes]
     dense = (x if isinstance(x, Tensor) else x.dense()).double() / x.shape[1] ** 0.5
     return torch.cat([dense, torch.ones(len(dense), 1, dtype=torch.float64)], dim=1)
+
+
+def _only_class(state: State) -> int | None:
+    """Returns the class that all nodes are given, if predictions are known and it is one."""
+    logits = state.known_logits
+    if logits is None or len(logits) < ENOUGH_HELD_OUT:
+        return None
+    given = torch.unique(logits.argmax(dim=1))
+    return int(given[0]) if given.numel() == 1 else None
 
 
 def _remedy(state: State) -> str:
@@ -231,6 +245,10 @@ def _warnings(state: State, classes: list[dict[str, Any]], isolated: int) -> lis
             f"{beyond} rows that came later lie far beyond the features that the scale was "
             "measured on: check their units, or begin a state with them."
         )
+    weights = {**state.config.training.model_dump(), **state.config.settings}["class_weight"]
+    if isinstance(weights, dict):
+        odd = [name for name in weights if name not in map(str, state.classes)]
+        found += [f"'class_weight' names {name!r}, which is no class so far." for name in odd]
     found += noticed(state)
     if isolated:
         found.append(f"{isolated} nodes of the buffer have no neighbour.")
