@@ -45,6 +45,8 @@ METHODS = (
 )
 #: What `analytic` does as 0.1.0 did, where its defaults have changed since.
 FORMER_ANALYTIC = {
+    "statistics": "follow",
+    "constant": False,
     "combine": "sum",
     "normalisation": "symmetric",
     "precision": "double",

@@ -90,7 +90,7 @@ class RunConfig(Config):
     def unused(self) -> frozenset[str]:
         """Names the settings that have no effect beside the others."""
         method: MethodConfig = self.make_method().config
-        return method.unused() | self.protocol.unused
+        return method.unused() | self.protocol.unused | self.training.unused
 
     def to_yaml(self) -> str:
         """Writes the configuration as YAML whose values :meth:`from_values` takes."""

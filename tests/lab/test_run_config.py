@@ -51,7 +51,7 @@ def test_keys_have_one_section_each(method: str):
     keys = [key for section in sections for key in section.model_fields]
     twice = {key for key in keys if keys.count(key) > 1}
     # Networks and the closed form weigh classes alike in words; the method's own setting counts.
-    assert twice == ({"class_weight"} if method == "analytic" else set())
+    assert twice == ({"class_weight", "metric"} if method == "analytic" else set())
 
 
 @pytest.mark.parametrize("dataset", PRESETS)

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from evergraph.closed_form.features import Rows, propagation_matrix
 from evergraph.closed_form.moments import Moments
 from evergraph.closed_form.propagation import evenly_spaced, mix, powers
-from evergraph.closed_form.ridge import Ridge
+from evergraph.closed_form.ridge import Ridge, TrainingRows, Weighing
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.tasks import LabelledNodes
 
@@ -60,7 +60,7 @@ def least_loss(loss: Callable[[float], float]) -> tuple[float, float]:
 
 
 def leave_one_out_losses(
-    x: Tensor, labels: Tensor, strengths: Sequence[float], balanced: bool
+    x: Tensor, labels: Tensor, strengths: Sequence[float], balanced: Weighing
 ) -> Tensor:
     """Computes the cross-entropy of every row as predicted without it, ``[m]``.
 
@@ -68,12 +68,8 @@ def leave_one_out_losses(
     would favour more hops whatever they are worth, because smoother rows have scores of larger
     scale. Scores are not propagated, so that no neighbour tells the label of a row left out.
     """
-    moments = Moments()
-    moments.update(x, labels)
-    ridge = Ridge(moments, balanced)
-    train = ridge.training_rows(x.double(), labels)
-    errors = ridge.leave_one_out_errors(train, strengths)
-    scores = ridge.leave_one_out_scores(train, min(errors, key=lambda strength: errors[strength]))
+    ridge, train, strength = _fitted(x, labels, strengths, balanced)
+    scores = ridge.leave_one_out_scores(train, strength)
     weights = ridge.judging_weights(train.column)
 
     def at(temperature: float) -> Tensor:
@@ -82,8 +78,32 @@ def leave_one_out_losses(
     return at(least_loss(lambda temperature: float((weights * at(temperature)).sum()))[1])
 
 
+def ridge_scores(
+    x: Tensor, others: Tensor, labels: Tensor, strengths: Sequence[float], balanced: Weighing
+) -> Tensor:
+    """Scores other rows ``[o, d]`` by ridge regression on labelled ones ``[m, d]``, ``[o, k]``.
+
+    The strength is that of least squared error of rows left out, columns are the labels that
+    there are, ascending.
+    """
+    ridge, _, strength = _fitted(x, labels, strengths, balanced)
+    return others.double() @ ridge.weights(strength)
+
+
+def _fitted(
+    x: Tensor, labels: Tensor, strengths: Sequence[float], balanced: Weighing
+) -> tuple[Ridge, TrainingRows, float]:
+    """Regresses labels on rows; the strength is that of least leave-one-out error."""
+    moments = Moments()
+    moments.update(x, labels)
+    ridge = Ridge(moments, balanced)
+    train = ridge.training_rows(x.double(), labels)
+    errors = ridge.leave_one_out_errors(train, strengths)
+    return ridge, train, min(errors, key=lambda strength: errors[strength])
+
+
 def surely_best(
-    losses: Mapping[str, Tensor], weights: Tensor | None
+    losses: Mapping[str, Tensor], weights: Tensor | None, twin: str = ""
 ) -> tuple[str, dict[str, float]]:
     """Takes the rows of least mean loss if they are surely better than the usual ones.
 
@@ -93,11 +113,13 @@ def surely_best(
     Args:
         losses: The loss of every node under every choice, ``[m]``; the usual choice first.
         weights: What nodes weigh, ``[m]`` that sum to one; None for alike.
+        twin: A choice that is as usual, so that less loss is enough.
     """
     usual = next(iter(losses))
     m = losses[usual].numel()
     weights = torch.full_like(losses[usual], 1 / max(m, 1)) if weights is None else weights
     means = {name: float((weights * loss).sum()) for name, loss in losses.items()}
+    usual = min((usual, twin), key=lambda name: means.get(name, math.inf))
     best = min(means, key=lambda name: means[name])
     saved = m * weights * (losses[usual] - losses[best])
     noise = float(saved.std()) / math.sqrt(m) if m > 1 else math.inf

@@ -50,6 +50,8 @@ class FeatureConfig(Config):
         activation: What projected columns go through; ``relu`` and ``cos`` give random
             non-linear features.
         bandwidth: Scale of the activation's argument.
+        constant: Whether a column of √d stands beside d features, so that rows of length one still
+            tell how long the features are; ``auto`` is for a learner that chooses.
     """
 
     hops: str = "0+1+2"
@@ -60,6 +62,7 @@ class FeatureConfig(Config):
     projection: int | None = Field(default=None, ge=1)
     activation: Literal["none", "relu", "cos"] = "none"
     bandwidth: float = Field(default=1.0, gt=0)
+    constant: Literal["auto", True, False] = False
 
     @field_validator("hops", mode="before")
     @classmethod
@@ -88,7 +91,8 @@ class FeatureConfig(Config):
     @property
     def name(self) -> str:
         """The hops, joined by ``+`` where they are added up and by ``|`` side by side."""
-        return self.hops if self.combine == "sum" else self.hops.replace("+", "|")
+        hops = self.hops if self.combine == "sum" else self.hops.replace("+", "|")
+        return f"{hops} and a constant" if self.constant is True else hops
 
     @property
     def blocks(self) -> int:
@@ -224,9 +228,10 @@ class PropagatedFeatures(Rows):
             self.num_nodes = graph[-1].num_nodes
         self.basis = basis
         if basis is not None:
-            self.columns = basis.shape[1]  # of one hop
+            self._own = basis.shape[1]
         else:
-            self.columns = config.projection or features.shape[1]
+            self._own = config.projection or features.shape[1]
+        self.columns = self._own + (config.constant is True)  # of one hop
         self.width = self.columns * config.blocks
         self._step = max(1, BLOCK // max(features.shape[0], 1))  # columns of a block
 
@@ -294,17 +299,26 @@ class PropagatedFeatures(Rows):
 
     def _columns(self, start: int, stop: int) -> Tensor:
         """Returns columns of the features or of their projection, rows scaled as configured."""
-        if self._directions is None:
-            block = take_columns(self.features, start, stop)
-            return block if self.config.scaling == "none" else block / self._lengths[:, None]
-        with torch.no_grad():
-            block = project(self.features, self._directions[:, start:stop])
-        return block if self.config.scaling == "none" else block.div_(self._lengths[:, None])
+        last = min(stop, self._own)
+        if self._directions is None or start == last:
+            block = take_columns(self.features, start, last)
+        else:
+            with torch.no_grad():
+                block = project(self.features, self._directions[:, start:last])
+        if stop > last:
+            ones = torch.ones(block.shape[0], 1, device=block.device)
+            block = torch.cat([block, self.features.shape[1] ** 0.5 * ones], dim=1)
+        if self.config.scaling == "none":
+            return block
+        lengths = self._lengths[:, None]
+        return block / lengths if self._directions is None else block.div_(lengths)
 
     @cached_property
     def _lengths(self) -> Tensor:
         """The lengths of all nodes' features, one for those of zeros, ``[n]``."""
         lengths = row_lengths(self.features)
+        if self.config.constant is True:
+            lengths = (lengths.square() + self.features.shape[1]).sqrt()
         return torch.where(lengths > 0, lengths, 1)
 
     @cached_property
@@ -332,7 +346,7 @@ class PropagatedFeatures(Rows):
         if self.basis is not None or self.config.projection is None:
             return self.basis
         generator = make_generator(self.seed, "random features")
-        shape = (self.features.shape[1], self.columns)
+        shape = (self.features.shape[1], self._own)
         return torch.randn(shape, generator=generator).to(self.features.device)
 
     @cached_property

@@ -22,6 +22,8 @@ from torch import Tensor
 
 from evergraph.closed_form.moments import Moments
 
+#: Whether every class weighs the same or every row; or what a row weighs by its label, ``[k]``.
+Weighing = bool | Tensor
 #: Directions of less energy than this part of the strongest are rounding errors.
 ROUNDING = 1e-13
 
@@ -85,14 +87,17 @@ class Ridge(Spectrum):
 
     Args:
         moments: Of at least one row.
-        balanced: Whether every class weighs the same, or every row.
+        balanced: Whether every class weighs the same, or every row; or weights.
     """
 
-    def __init__(self, moments: Moments, balanced: bool) -> None:
+    def __init__(self, moments: Moments, balanced: Weighing) -> None:
         n, k, means = moments.num_rows, len(moments.labels), moments.means.double()
         self.moments, self.balanced = moments, balanced
         share = moments.counts.double() / n
-        self.share = torch.full_like(share, 1 / k) if balanced else share
+        self.share = torch.full_like(share, 1 / k) if balanced is True else share
+        if isinstance(balanced, Tensor):
+            weighed = share * balanced.to(share)[moments.labels]
+            self.share = weighed / weighed.sum()
         # What a rank limit dropped is spread evenly, which adds to every strength.
         self.floor = moments.rest / n
         rows, scatter = self.share.sqrt()[:, None] * means, moments.scatter.double() / n
@@ -115,9 +120,8 @@ class Ridge(Spectrum):
 
     def judging_weights(self, column: Tensor) -> Tensor:
         """Weighs rows that judge so that all sum to one: alike, or each class present alike."""
-        if not self.balanced:
-            return torch.full(column.shape, 1 / max(column.numel(), 1), device=column.device)
-        return balanced_weights(column)
+        labels = torch.tensor(self.moments.labels, device=column.device)[column]
+        return row_weights(labels, self.balanced)
 
     def residuals(self, train: TrainingRows, strength: float) -> Tensor:
         """Computes one-hot labels minus scores, ``[m, k]``."""
@@ -171,6 +175,16 @@ class Ridge(Spectrum):
         stays = torch.clamp(1 - own, min=least)[:, None]
         missed: Tensor = turn @ (turn.t() @ (root * self.residuals(group, strength)) / stays)
         return self.weights(strength) - solved.t() @ (root * missed)
+
+
+def row_weights(labels: Tensor, weighing: Weighing) -> Tensor:
+    """Weighs rows so that all sum to one, ``[m]``."""
+    if weighing is True:
+        return balanced_weights(labels)
+    if isinstance(weighing, Tensor):
+        weights = weighing.to(labels.device, torch.float64)[labels]
+        return weights / weights.sum()
+    return torch.full(labels.shape, 1 / max(labels.numel(), 1), device=labels.device)
 
 
 def balanced_weights(labels: Tensor) -> Tensor:

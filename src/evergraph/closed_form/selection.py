@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from evergraph.closed_form.cross_validation import (
@@ -30,7 +31,13 @@ from evergraph.closed_form.propagation import (
     softmax,
     unary_terms,
 )
-from evergraph.closed_form.ridge import Ridge, TrainingRows, balanced_weights
+from evergraph.closed_form.ridge import (
+    Ridge,
+    TrainingRows,
+    Weighing,
+    balanced_weights,
+    row_weights,
+)
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.tasks import LabelledNodes
 
@@ -69,15 +76,17 @@ class Selection:
         strength: Ridge strength, or ``auto``.
         teleport: Teleport probability, or ``auto``.
         mean_field: Whether mean-field inference follows, or ``auto``.
-        class_weight: ``natural``, ``balanced`` or ``auto``.
+        class_weight: ``natural``, ``balanced``, ``auto``, or ``given`` by :attr:`weights`.
         metric: What ``auto`` class weights are chosen for.
 
     Attributes:
         local: Whether the graph is so large that ``auto`` takes what is around a node for enough:
             then scores are not propagated and there is no mean field.
+        weights: What rows weigh by their label, ``[k]``; None unless given.
     """
 
     local = False
+    weights: Tensor | None = None
 
     def __init__(
         self,
@@ -86,7 +95,7 @@ class Selection:
         teleport: float | Literal["auto"] = "auto",
         mean_field: Literal["auto", True, False] = "auto",
         *,
-        class_weight: Literal["natural", "balanced", "auto"] = "auto",
+        class_weight: Literal["natural", "balanced", "auto", "given"] = "auto",
         metric: Metric = "accuracy",
     ) -> None:
         self.kinds = {kind.name: kind for kind in kinds}
@@ -99,8 +108,10 @@ class Selection:
         self.losses = {name: LossTotals() for name in TOTALS}
 
     @property
-    def balanced(self) -> bool:
+    def balanced(self) -> Weighing:
         """Whether classes weigh the same: as given, or if that has had the smaller error."""
+        if self.weights is not None:
+            return self.weights
         if self.class_weight != "auto":
             return self.class_weight == "balanced"
         totals = self.losses["balanced"]
@@ -111,8 +122,8 @@ class Selection:
         """λ: the strength of least error so far."""
         return self._errors(self.balanced).best
 
-    def _errors(self, balanced: bool) -> LossTotals:
-        return self.losses["strength" if balanced else "natural_strength"]
+    def _errors(self, balanced: Weighing) -> LossTotals:
+        return self.losses["strength" if balanced is True else "natural_strength"]
 
     @property
     def teleport(self) -> float:
@@ -136,6 +147,18 @@ class Selection:
         totals = self.losses["score_temperature"]
         return totals.best if totals and not self.mean_field else 1.0
 
+    def sample(self, labels: Tensor, most: int) -> Tensor:
+        """Takes at most so many rows to judge by, evenly spaced; of each class if they count alike.
+
+        Of a rare class hardly any would be among them otherwise.
+        """
+        if self.metric == "accuracy" or labels.numel() <= most:
+            return evenly_spaced(labels.numel(), most, labels.device)
+        members = [torch.nonzero(labels == label).flatten() for label in torch.unique(labels)]
+        share = max(1, most // len(members))
+        rows = [mine[evenly_spaced(mine.numel(), share, mine.device)] for mine in members]
+        return torch.sort(torch.cat(rows)).values
+
     def select_kind(
         self,
         make_rows: Callable[[FeatureConfig], Rows],
@@ -151,14 +174,15 @@ class Selection:
             if most_hops is not None:
                 near = {name: kind for name, kind in kinds.items() if kind.reach <= most_hops}
                 kinds = near or kinds
-            count, device = train.nodes.numel(), train.nodes.device
-            some = train.take(evenly_spaced(count, COMPARED_NODES, device))
+            some = train.take(self.sample(train.labels, COMPARED_NODES))
             losses = {}
             for name, kind in kinds.items():
                 x = make_rows(kind).rows(some.nodes)
                 losses[name] = leave_one_out_losses(x, some.labels, self.strengths, self.balanced)
-            weights = balanced_weights(some.labels) if self.balanced else None
-            name, self.kind_losses = surely_best(losses, weights)
+            weighing = self.balanced
+            weights = None if weighing is False else row_weights(some.labels, weighing)
+            twin = next(iter(kinds.values())).model_copy(update={"constant": True})
+            name, self.kind_losses = surely_best(losses, weights, twin.name)
             self.kind = self.kinds[name]
         return self.kind
 
@@ -171,17 +195,17 @@ class Selection:
             labels: Their labels, ``[m]``.
         """
         count, auto = labels.numel(), self.class_weight == "auto"
-        options = (False, True) if auto else (self.balanced,)
-        ridges = {balanced: Ridge(moments, balanced) for balanced in options}
+        options: tuple[Weighing, ...] = (False, True) if auto else (self.balanced,)
+        ridges = [Ridge(moments, balanced) for balanced in options]
         wrong = {}
-        for balanced, ridge in ridges.items():
+        for balanced, ridge in zip(options, ridges, strict=True):
             train = ridge.training_rows(x, labels)
             errors = self._errors(balanced)
             errors.add(ridge.leave_one_out_errors(train, self.strengths), count)
             if auto:
                 wrong[float(balanced)] = self._wrong(ridge, train, errors.best)
         self.losses["balanced"].add(wrong, count)
-        return ridges[self.balanced]
+        return ridges[int(auto and self.balanced is True)]
 
     def _wrong(self, ridge: Ridge, train: TrainingRows, strength: float) -> float:
         """Returns the share of rows, or its mean over classes, that are predicted wrongly."""
@@ -249,9 +273,10 @@ class Selection:
 
     def report(self) -> dict[str, Any]:
         """Tells what was chosen, with the losses of every value."""
+        weighing = ("natural", "balanced")
         chosen = {
             "hops": None if self.kind is None else self.kind.name,
-            "class_weight": "balanced" if self.balanced else "natural",
+            "class_weight": weighing[self.balanced is True] if self.weights is None else "given",
             "strength": self.strength,
             "teleport": self.teleport,
             "mean_field": self.mean_field,
@@ -284,6 +309,7 @@ class Selection:
             "losses": losses,
             "basis": self.basis,
             "local": self.local,
+            **({} if self.weights is None else {"class_weights": self.weights}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -295,6 +321,7 @@ class Selection:
         self.kind = None if hops is None else found[0]
         self.kind_losses = dict(state["hop_losses"])
         self.basis, self.local = state.get("basis"), state.get("local") is True
+        self.weights = state.get("class_weights") if self.class_weight == "given" else None
         losses = state["losses"] if "losses" in state else _former_losses(state)
         for name, totals in self.losses.items():
             totals.load_state_dict(losses.get(name, {}))

@@ -32,7 +32,9 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     can be recovered nonetheless. A call either happens wholly or, if it raises, not at all.
 
     Args:
-        method: A registered method, see ``evergraph methods``.
+        method: A registered method, see ``evergraph methods``; ``auto`` is ``analytic``, unless a
+            network is surely better on left-out nodes of the first labels (:attr:`history_` has
+            the reason).
         buffer_size: The most nodes the method keeps; None leaves it to the method.
         seed: Source of all randomness.
         validation_fraction: Share of each class's new labels that is never learned and judges
@@ -53,7 +55,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def __init__(
         self,
-        method: str = "dslr",
+        method: str = "auto",
         *,
         buffer_size: int | None = None,
         seed: int = 0,
@@ -241,10 +243,14 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             del given["device"]
             config = make_config({**given, "settings": given["settings"] or {}})
             self._state = State.initial(config)
-            unused = self._state.learner.method.config.unused() & (self.settings or {}).keys()
+            named = {key for key in ("buffer_size",) if given[key] is not None}
+            named |= (self.settings or {}).keys()
+            unused = config.unused(self._state.learner.method.config) & named
             if unused:
                 words = " and ".join(f"'{key}'" for key in sorted(unused))
-                warnings.warn(f"Setting {words} has no effect on {self.method}.", stacklevel=3)
+                told = f"Setting {words} has no effect on {config.method}"
+                unless = ", which 'auto' is unless it finds a network better"
+                warnings.warn(f"{told}{unless if config.undecided else ''}.", stacklevel=3)
         return self._state
 
     def _learned(self) -> State:

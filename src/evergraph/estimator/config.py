@@ -9,20 +9,24 @@ from pydantic import Field
 
 from evergraph.config import complete, read_presets, settable_keys
 from evergraph.errors import InputError, unknown_name
-from evergraph.methods import TrainConfig, method_class
+from evergraph.methods import MethodConfig, TrainConfig, method_class
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol
 from evergraph.stream.features import Scaling
 from evergraph.validation import Config, parse
 
 SCHEMA_VERSION = 1
+#: What ``auto`` is, and the network that it is where that is surely better on left-out nodes.
+USUAL, NETWORK = "analytic", "dslr"
+#: Settings that a method of a graph that changes begins with, where it has them.
+DEFAULTS = {"statistics": "auto", "constant": "auto"}
 
 
 class Parameters(Config):
     """What a user gives to the constructor, kept to be given back.
 
     Attributes:
-        method: Registered name of the method.
+        method: Registered name of the method, or ``auto``.
         buffer_size: |B|, the most nodes kept; None leaves it to the method.
         seed: Source of all randomness.
         validation_fraction: Share of each class's labelled nodes that only judges.
@@ -32,7 +36,7 @@ class Parameters(Config):
         preset: A dataset whose published settings apply where ``settings`` are silent.
     """
 
-    method: str = "dslr"
+    method: str = "auto"
     buffer_size: int | None = Field(default=None, ge=1)
     seed: int = Field(default=0, ge=0)
     validation_fraction: float = Field(default=0.1, ge=0, le=0.5)
@@ -50,6 +54,7 @@ class EstimatorConfig(Config):
         settings: The method's own settings, complete.
         training: Gradient descent.
         model: The network.
+        chosen: What ``auto`` chose; None until then, and where a method was named.
     """
 
     schema_version: int = Field(default=SCHEMA_VERSION, ge=SCHEMA_VERSION, le=SCHEMA_VERSION)
@@ -57,13 +62,33 @@ class EstimatorConfig(Config):
     settings: dict[str, Any]
     training: TrainConfig
     model: ModelConfig
+    chosen: str | None = None
+
+    @property
+    def method(self) -> str:
+        """Registered name of the method that learns."""
+        named = self.parameters.method
+        return self.chosen or (USUAL if named == "auto" else named)
+
+    def unused(self, method: MethodConfig) -> frozenset[str]:
+        """Names the settings that have no effect beside the others."""
+        return method.unused() | self.training.unused
+
+    @property
+    def undecided(self) -> bool:
+        """Whether ``auto`` has yet to choose."""
+        return self.parameters.method == "auto" and self.chosen is None
 
 
-def make_config(given: Mapping[str, Any]) -> EstimatorConfig:
-    """Completes what a user gave with the preset's and the method's defaults."""
+def make_config(given: Mapping[str, Any], chosen: str | None = None) -> EstimatorConfig:
+    """Completes what a user gave with the preset's and the method's defaults.
+
+    ``chosen`` is what ``auto`` chose; before that its settings are those of :data:`USUAL`.
+    """
     parameters = parse(Parameters, given)
     options = dict(parameters.settings)
-    known = settable_keys(parameters.method) - set(Protocol.model_fields)
+    named = USUAL if parameters.method == "auto" else parameters.method
+    known = settable_keys(named) - set(Protocol.model_fields)
     if parameters.buffer_size is not None:
         if "buffer_size" not in known:
             raise InputError(
@@ -77,12 +102,13 @@ def make_config(given: Mapping[str, Any]) -> EstimatorConfig:
     presets = read_presets().keys() - {"all"}
     if parameters.preset is not None and parameters.preset not in presets:
         raise unknown_name("preset", parameters.preset, presets)
-    found = complete(parameters.preset, parameters.method, {"user": options})
+    found = complete(parameters.preset, chosen or named, {"estimator": DEFAULTS, "user": options})
     return EstimatorConfig(
         parameters=parameters,
         settings=found.settings.model_dump(mode="json"),
         training=found.training,
         model=found.model,
+        chosen=chosen,
     )
 
 
@@ -93,7 +119,7 @@ def read_config(content: Mapping[str, Any]) -> EstimatorConfig:
     """
     given = {"feature_scaling": "none", **content["parameters"]}
     config = parse(EstimatorConfig, {**content, "parameters": given})
-    kind = method_class(config.parameters.method).Config
+    kind = method_class(config.method).Config
     settings = parse(kind, {**kind.former, **config.settings})
     kept = settings.model_dump(mode="json", exclude_unset=True)  # under today's names
     return config.model_copy(update={"settings": kept})

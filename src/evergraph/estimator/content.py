@@ -148,7 +148,7 @@ def _restore_learner(
     projection = config.settings.get("projection")
     if projection is not None and 8 * projection * max(width, 1) > physical_memory() // 2:
         raise ValueError("a projection that does not fit into the memory")
-    learner = Learner(make_method(config.parameters.method, config.settings))
+    learner = Learner(make_method(config.method, config.settings))
     restore_learner(learner, content, config.model, "cpu")
     if learner.next_task < 0 or (learner.next_task > 0 and num_classes == 0):
         raise ValueError("a learner of no class")

@@ -7,11 +7,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from evergraph.closed_form.cross_validation import ridge_scores
+from evergraph.closed_form.propagation import evenly_spaced
+from evergraph.closed_form.ridge import row_weights
+from evergraph.closed_form.selection import STRENGTHS
 from evergraph.estimator.graph import Id
 from evergraph.estimator.inputs import Change
-from evergraph.estimator.state import State
+from evergraph.estimator.state import MOST_JUDGED, State
 from evergraph.methods import Method
+from evergraph.stream import LabelledNodes
 
 #: Points that a class may lose on held-out nodes before a warning.
 ALARM = 10.0
@@ -19,6 +25,12 @@ ALARM = 10.0
 FEW = 3
 #: How many times the labels of the smallest class the largest has before a warning.
 UNEVEN = 20
+#: So many labels of a change, and held-out nodes, tell what features alone are worth.
+ENOUGH_LABELS, ENOUGH_HELD_OUT = 100, 20
+#: Most labels that a classifier of features alone learns from.
+MOST_LEARNED = 2_000
+#: Points that features alone may be better by on held-out nodes before a warning.
+MISLED = 2.0
 #: Share of later rows beyond the scale of the features before a warning.
 MOST_BEYOND = 0.05
 
@@ -43,7 +55,7 @@ def diagnose(state: State, device: torch.device) -> dict[str, Any]:
     kept_degree = degree[kept]
     isolated = int((kept_degree == 0).sum())
     return {
-        "method": state.config.parameters.method,
+        "method": state.config.method,
         "changes": len(state.history),
         "nodes": graph.num_nodes,
         "edges": graph.num_edges,
@@ -83,6 +95,11 @@ def noticed(state: State) -> list[str]:
             f"Every held-out node is given to class {one!r}: nothing else is learned; {remedy}, or "
             "more epochs may help."
         )
+    elif not known and len(names) > 1 and (only := _only_class(state)) is not None:
+        found.append(
+            f"Every node is given to class {names[only]!r}: nothing else is learned; {remedy}, or "
+            "more epochs may help."
+        )
     elif missed:
         words = ", ".join(repr(names[label]) for label in missed[:5])
         found.append(
@@ -96,7 +113,62 @@ def noticed(state: State) -> list[str]:
             f"Classes are uneven: {most} labels of {names[large]!r}, {few} of {names[small]!r}. "
             f"Where small classes matter, look at the accuracy by class; {remedy} may help."
         )
+    told: dict[str, Any] = {}
+    for entry in state.history:
+        told = entry.report.get("features_alone", told)
+    if told and told["better"] > max(MISLED, told["noise"]):
+        other = "method='auto'" if state.learner.model is not None else "hops=0 or a network"
+        found.append(
+            f"Neighbours mislead: features alone would do better by {told['better']:.1f} points "
+            f"on {told['judged']} held-out nodes; {other} may help."
+        )
     return found
+
+
+def features_alone(
+    state: State, trained: LabelledNodes, device: torch.device
+) -> dict[str, dict[str, Any]]:
+    """Compares predictions with ridge regression on the features of the nodes just learned.
+
+    Held-out nodes of the same classes judge, by the metric that was asked for. Both predict among
+    these classes, so that what was forgotten of others does not count.
+    """
+    classes, held = torch.unique(trained.labels), state.held_out
+    at = torch.nonzero(torch.isin(held.labels, classes)).flatten()
+    at = at[evenly_spaced(at.numel(), MOST_JUDGED, at.device)]
+    judges = LabelledNodes(held.nodes[at], held.labels[at])
+    few = trained.nodes.numel() < ENOUGH_LABELS or judges.nodes.numel() < ENOUGH_HELD_OUT
+    if few or classes.numel() < 2:
+        return {}
+    some = trained.take(evenly_spaced(trained.nodes.numel(), MOST_LEARNED, trained.nodes.device))
+    asked = {**state.config.training.model_dump(), **state.config.settings}
+    balanced = asked["class_weight"] == "balanced" or (
+        asked["class_weight"] == "auto" and asked["metric"] != "accuracy"
+    )
+    x, others = (_with_constant(state, part.nodes) for part in (some, judges))
+    scores = ridge_scores(x, others, some.labels, STRENGTHS, balanced)
+    alone = classes[scores.argmax(dim=1)] == judges.labels
+    mine = state.logits(device, judges.nodes)[:, classes].argmax(dim=1)
+    gained = 100 * (alone.double() - (classes[mine] == judges.labels).double())
+    weights = row_weights(judges.labels, balanced).double()
+    better, noise = float((weights * gained).sum()), float((weights * gained).square().sum().sqrt())
+    return {"features_alone": {"better": better, "noise": noise, "judged": judges.nodes.numel()}}
+
+
+def _with_constant(state: State, nodes: Tensor) -> Tensor:
+    """Returns features of about length one and a column of ones, ``[m, d + 1]``."""
+    x = state.graph.features[nodes]
+    dense = (x if isinstance(x, Tensor) else x.dense()).double() / x.shape[1] ** 0.5
+    return torch.cat([dense, torch.ones(len(dense), 1, dtype=torch.float64)], dim=1)
+
+
+def _only_class(state: State) -> int | None:
+    """Returns the class that all nodes are given, if predictions are known and it is one."""
+    logits = state.known_logits
+    if logits is None or len(logits) < ENOUGH_HELD_OUT:
+        return None
+    given = torch.unique(logits.argmax(dim=1))
+    return int(given[0]) if given.numel() == 1 else None
 
 
 def _remedy(state: State) -> str:
@@ -117,11 +189,22 @@ def what_stays(state: State, change: Change) -> dict[str, int]:
     if state.learner.model is None:
         place, remedy = "its statistics", "a state with statistics=exact takes them back"
     warnings.warn(
-        f"{state.config.parameters.method} has learned the labels of {count} nodes that are "
+        f"{state.config.method} has learned the labels of {count} nodes that are "
         f"removed or labelled anew, which stay in {place}; {remedy}.",
         stacklevel=6,
     )
     return {"labels_that_stay": count}
+
+
+def no_longer_exact(state: State) -> None:
+    """Says that the graph is too large from now on for labels to be taken back."""
+    warnings.warn(
+        f"The graph has {state.graph.num_nodes:,} nodes, too many for {state.config.method} to "
+        "begin anew at every change: from now on it keeps no training labels, and what those of "
+        "removed or relabelled nodes taught stays in its statistics, their classes too. "
+        "statistics=exact takes back at any size; refit() with labels begins anew.",
+        stacklevel=6,
+    )
 
 
 def _size(method: Method[Any]) -> int:
@@ -133,7 +216,8 @@ def _size(method: Method[Any]) -> int:
 
 def _best(state: State, label: int) -> float | None:
     """Finds the best held-out accuracy that a class ever had."""
-    ever = (entry.class_accuracy[label : label + 1] for entry in state.history)
+    since = max((at for at, entry in enumerate(state.history) if entry.removed_classes), default=0)
+    ever = (entry.class_accuracy[label : label + 1] for entry in state.history[since:])
     return max((value for values in ever for value in values if value is not None), default=None)
 
 
@@ -161,6 +245,10 @@ def _warnings(state: State, classes: list[dict[str, Any]], isolated: int) -> lis
             f"{beyond} rows that came later lie far beyond the features that the scale was "
             "measured on: check their units, or begin a state with them."
         )
+    weights = {**state.config.training.model_dump(), **state.config.settings}["class_weight"]
+    if isinstance(weights, dict):
+        odd = [name for name in weights if name not in map(str, state.classes)]
+        found += [f"'class_weight' names {name!r}, which is no class so far." for name in odd]
     found += noticed(state)
     if isolated:
         found.append(f"{isolated} nodes of the buffer have no neighbour.")

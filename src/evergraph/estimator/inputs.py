@@ -27,6 +27,8 @@ MAX_ID_LENGTH = 4096
 INT64 = range(-(2**63), 2**63)
 #: Texts that stand for a missing value in what spreadsheets, pandas and R write.
 MISSING = frozenset({"", "nan", "na", "n/a", "#n/a", "<na>", "nat", "none", "null", "nil"})
+#: What a graph of PyG may tell of edges and kinds of nodes, and nobody reads.
+NOT_USED = ("edge_weight", "edge_attr", "edge_type", "node_type")
 #: A whole number that was a float on its way here, as when a column has missing entries.
 _WHOLE_FLOAT = re.compile(r"([+-]?[0-9]+)\.0*")
 #: Halves of characters, which no encoding writes.
@@ -113,14 +115,26 @@ def from_object(ids: Any, x: Any, edges: Any, labels: Any, *, known: Names) -> d
                 "leave it out."
             )
     if pyg:
-        index, weighed = ids.edge_index, getattr(ids, "edge_weight", None) is not None
-        unused = ["weights"] * weighed + ["directions"] * _is_directed(index)
+        directed = _is_directed(ids.edge_index)
+        others = [key for key in NOT_USED if getattr(ids, key, None) is not None]
     else:
-        weighed = any("weight" in about for _, _, about in ids.edges(data=True))
-        unused = ["weights"] * weighed + ["directions"] * ids.is_directed()
+        directed = ids.is_directed()
+        about = {key for *_, one in ids.edges(data=True) for key in one}
+        about |= {key for _, one in ids.nodes(data=True) for key in one} - {"x", "label", "y"}
+        others = sorted(map(str, about))
+    weights = [key for key in others if key in {"weight", "edge_weight"}]
+    unused = ["weights"] * bool(weights) + ["directions"] * directed
     if unused:
         warnings.warn(f"The {' and '.join(unused)} of edges are not used.", stacklevel=3)
+    warn_of_extra("The graph", [key for key in others if key not in weights], 4)
     return _from_pyg(ids, known) if pyg else _from_networkx(ids, known)
+
+
+def warn_of_extra(where: str, names: Collection[str], stacklevel: int = 2) -> None:
+    """Says what is there and has no effect, if anything."""
+    if names:
+        words = ", ".join(repr(name) for name in names)
+        warnings.warn(f"{where} has {words}, which is not used.", stacklevel=stacklevel)
 
 
 def _is_directed(index: Tensor) -> bool:

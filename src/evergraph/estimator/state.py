@@ -61,6 +61,7 @@ class Entry(Config):
     new_nodes: int = Field(ge=0)
     removed_nodes: int = Field(ge=0)
     new_classes: list[str]
+    removed_classes: list[str] = Field(default_factory=list)
     trained_on: int = Field(ge=0)
     held_out: int = Field(ge=0)
     accuracy: float | None
@@ -182,6 +183,10 @@ class GrownLabels:
         moved = torch.stack([new_rows[self.nodes], self.labels], 1)
         return GrownLabels(Grown.of(moved[moved[:, 0] >= 0].numpy()))
 
+    def relabelled(self, number: Tensor) -> GrownLabels:
+        """Gives classes other numbers, ``[k]``."""
+        return GrownLabels(Grown.of(torch.stack([self.nodes, number[self.labels]], 1).numpy()))
+
 
 @dataclass(frozen=True)
 class State:
@@ -220,7 +225,7 @@ class State:
     @classmethod
     def initial(cls, config: EstimatorConfig) -> State:
         """Makes the state before the first change."""
-        learner = Learner(make_method(config.parameters.method, config.settings))
+        learner = Learner(make_method(config.method, config.settings))
         return cls(config, GrowingGraph.empty(), (), learner)
 
     def judge(self, device: torch.device) -> Judgement:
@@ -376,7 +381,7 @@ class State:
 def move(learner: Learner, config: EstimatorConfig, device: torch.device) -> Learner:
     """Copies a learner to another device, the way it is saved and loaded."""
     state = to_device(learner_state(learner), device, copy=True)
-    copied = Learner(make_method(config.parameters.method, config.settings))
+    copied = Learner(make_method(config.method, config.settings))
     restore_learner(copied, state, config.model, device)
     return copied
 

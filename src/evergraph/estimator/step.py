@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evergraph.config import NEEDED_VALIDATION
+from evergraph.config import NEEDED_VALIDATION, settable_keys
 from evergraph.errors import InputError
-from evergraph.estimator.diagnosis import what_stays
+from evergraph.estimator.config import NETWORK, USUAL, make_config
+from evergraph.estimator.diagnosis import features_alone, no_longer_exact, what_stays
 from evergraph.estimator.graph import GrowingGraph, Grown, Id, Neighbourhood, kind_of, show
 from evergraph.estimator.inputs import Change
 from evergraph.estimator.state import Edits, Entry, GrownLabels, State, draw_share, move
@@ -40,6 +41,12 @@ OnEvent = Callable[[Event], None]
 LARGE = 50_000
 #: Rows of such length are tried before they are taken in.
 HUGE = 1e6
+#: Up to so many nodes ``auto`` tries a network, for so many epochs, if none are given.
+TRIED, TRIAL_EPOCHS = 5_000, 100
+#: The share of each class's first labels that ``auto`` compares methods on.
+LEFT_OUT = 0.2
+#: Standard errors by which a network must be better.
+SURELY = 2
 
 
 #: A change that is known to be right: the state with its graph, what is to be learned, and what
@@ -66,7 +73,10 @@ def prepare(state: State, change: Change) -> Prepared:
     again = bool(change.labels or len(change.removed)) or state.learner.method.takes_back
     learner = deepcopy(state.learner) if again else state.learner
     following = _change_graph(replace(state, learner=learner, classes=classes), change)
-    return (*_admit(following, change, len(state.classes)), told | stays | kept)
+    following, trained = _admit(following, change, len(state.classes))
+    if learner.method.takes_back:
+        following, trained = _without_empty_classes(following, trained)
+    return following, trained, told | stays | kept
 
 
 def complete(
@@ -79,19 +89,29 @@ def complete(
     """Learns what is prepared and judges the outcome; returns the state after the change."""
     following, trained, told = prepared
     classes, report = following.classes, dict[str, Any]()
+    counted = dict(zip(state.classes, state.class_labels, strict=True))
     with denormals_flushed():
         anew = following.learner.method.takes_back and following.learner.next_task > 0
+        if trained.nodes.numel() and following.config.undecided:
+            following, reason = _choose_method(following, trained, device)
+            told = told | {"method": following.config.method, "reason": reason}
         if trained.nodes.numel() or anew:
-            known = len(state.classes) if following.learner.next_task else 0
+            known = len(counted.keys() & set(classes)) if following.learner.next_task else 0
             following, report = _learn(following, trained, known, device, on_event, told=told)
         if on_event is not None:
             on_event(Stage(len(state.history), "judging", 1, 1))
         _check_finite(following, change, trained.nodes.numel() > 0 or anew, device)
         judged = following.judge(device)
+        told = told | features_alone(following, trained, device)
         following.learner.context = None
     fresh = trained.labels[: 0 if change.kind == "refit" else None]  # seen before, for the most
     learned = torch.bincount(fresh, minlength=len(classes))
-    learned[: len(state.classes)] += torch.tensor(state.class_labels, dtype=torch.int64)
+    learned += torch.tensor([counted.get(name, 0) for name in classes], dtype=torch.int64)
+    method = following.learner.method
+    if method.takes_back and method.buffer is not None:  # which holds all labels
+        learned = torch.bincount(method.buffer.labels, minlength=len(classes))
+    elif report.get("statistics") == "follow":  # from now on
+        no_longer_exact(following)
     entry = Entry(
         step=len(state.history),
         kind=change.kind,
@@ -99,7 +119,8 @@ def complete(
         num_edges=following.graph.num_edges,
         new_nodes=len(change.ids),
         removed_nodes=len(change.removed),
-        new_classes=[str(name) for name in classes[len(state.classes) :]],
+        new_classes=[str(name) for name in classes if name not in counted],
+        removed_classes=[str(name) for name in state.classes if name not in set(classes)],
         trained_on=trained.nodes.numel(),
         held_out=following.held_out.pairs.length,
         accuracy=judged.accuracy,
@@ -107,7 +128,7 @@ def complete(
         class_labels=learned.tolist(),
         temperature=judged.temperature,
         calibration_error=judged.calibration_error,
-        memory_bytes=following.learner.method.memory_bytes(),
+        memory_bytes=method.memory_bytes(),
         report={**told, **report},
     )
     lines = following.lines.append(np.frombuffer(entry.line(), dtype=np.uint8))
@@ -117,7 +138,10 @@ def complete(
 
 
 def refit(state: State, labels: Mapping[Id, Id], device: torch.device) -> State:
-    """Begins anew on the present graph, with the labels that are kept and those given."""
+    """Begins anew on the present graph, with the labels that are kept and those given.
+
+    Classes without a label are gone.
+    """
     method = state.learner.method
     number = {name: label for label, name in enumerate(state.classes)}
     odd = [name for name in labels.values() if name not in number]
@@ -133,7 +157,7 @@ def refit(state: State, labels: Mapping[Id, Id], device: torch.device) -> State:
     at = first[~torch.isin(nodes[first], state.held_out.nodes)]
     if not at.numel():
         raise InputError(
-            f"Expected labels to learn anew from (got none: '{state.config.parameters.method}' "
+            f"Expected labels to learn anew from (got none: '{state.config.method}' "
             "keeps none); give 'labels'."
         )
     trained = LabelledNodes(nodes[at], target[at])
@@ -146,6 +170,7 @@ def refit(state: State, labels: Mapping[Id, Id], device: torch.device) -> State:
         edits=Edits(),
         shown=state.shown.append(new.numpy()),
     )
+    following, trained = _without_empty_classes(following, trained)
     return complete(state, Change("refit"), (following, trained, {}), device)
 
 
@@ -305,6 +330,30 @@ def _admit(state: State, change: Change, num_known: int) -> tuple[State, Labelle
     return replace(state, held_out=held_out, shown=now_shown, granted=granted), trained
 
 
+def _without_empty_classes(state: State, trained: LabelledNodes) -> tuple[State, LabelledNodes]:
+    """Drops classes of which no label is left; without any, nothing has been learned."""
+    learner, k = state.learner, len(state.classes)
+    known = [part.labels for part in (trained, state.held_out, state.granted)]
+    known += [learner.method.buffer.labels] if learner.method.buffer is not None else []
+    there = torch.unique(torch.cat(known))
+    if there.numel() == k:
+        return state, trained
+    number = torch.full((k,), -1)
+    number[there] = torch.arange(there.numel())
+    if not there.numel():
+        learner = State.initial(state.config).learner
+    elif learner.method.buffer is not None:
+        learner.method.buffer.relabel(number)
+    following = replace(
+        state,
+        learner=learner,
+        classes=tuple(state.classes[label] for label in there.tolist()),
+        held_out=state.held_out.relabelled(number),
+        granted=state.granted.relabelled(number),
+    )
+    return following, LabelledNodes(trained.nodes, number[trained.labels])
+
+
 def _drop_contradicted(learner: Learner, given: LabelledNodes) -> None:
     """Lets the method forget kept nodes whose label turns out to be another one."""
     buffer = learner.method.buffer
@@ -385,6 +434,50 @@ def _learn(
         edits = Edits.between(part.adjacency, ctx.adjacency.to("cpu"))
         edits = edits.renumbered(near.nodes) if near else edits
     return replace(state, learner=learner, granted=now_granted, edits=edits), ctx.report
+
+
+def _choose_method(state: State, trained: LabelledNodes, device: torch.device) -> tuple[State, str]:
+    """Settles what ``auto`` is: a network if that is surely better on left-out training nodes.
+
+    Surely is by more than two standard errors of the difference. Returns the state with its
+    method, and the reason.
+    """
+    given = state.config.parameters.model_dump()
+    own = sorted(given["settings"].keys() - settable_keys(NETWORK))
+    generator = make_generator(given["seed"], "choice", len(state.history))
+    asked = draw_share(trained, trained.labels, LEFT_OUT, generator)
+    rest = trained.take(~torch.isin(trained.nodes, asked.nodes))
+
+    def right(method: str, **settings: Any) -> Tensor:
+        changed = {"method": method, "settings": settings, "buffer_size": None}
+        found = make_config(given | changed)
+        tried = replace(state, config=found, learner=State.initial(found).learner)
+        tried, _ = _learn(tried, rest, 0, device, None)
+        return tried.logits(device, asked.nodes).argmax(dim=1) == asked.labels
+
+    method, count = USUAL, asked.nodes.numel()
+    if own:
+        reason = f"'{own[0]}' is a setting of {USUAL}"
+    elif state.graph.num_nodes > TRIED:
+        reason = f"more than {TRIED:,} nodes: no network is tried"
+    else:
+        mine, settings = right(USUAL, **given["settings"]), {"epochs": TRIAL_EPOCHS}
+        reason = f"{int(mine.sum())} of {count} left-out nodes are right"
+        if count - int(mine.sum()) > SURELY**2:  # else no network can be surely better
+            theirs = right("finetune", **settings | given["settings"])
+            gained = (theirs.double() - mine.double()) * _judging_weights(state, asked)
+            reason += f" with {USUAL}, {int(theirs.sum())} with a network"
+            if float(gained.sum()) > SURELY * float(gained.square().sum().sqrt()):
+                method = NETWORK
+    config = make_config(given, method)
+    return replace(state, config=config, learner=State.initial(config).learner), reason
+
+
+def _judging_weights(state: State, judged: LabelledNodes) -> Tensor:
+    """Weighs nodes as the metric does that was asked for, ``[m]``."""
+    if state.config.parameters.settings.get("metric", "accuracy") == "accuracy":
+        return torch.ones(judged.labels.numel())
+    return torch.bincount(judged.labels).double().reciprocal()[judged.labels]
 
 
 def _surroundings(

@@ -212,7 +212,7 @@ def check_given(there: EstimatorConfig, given: Mapping[str, Any], path: Path) ->
     known = there.parameters.model_dump(exclude={"settings", "buffer_size"})
     odd = [key for key, value in known.items() if given.get(key) not in {None, value}]
     if "method" not in odd:
-        method = parse(method_class(there.parameters.method).Config, there.settings)
+        method = parse(method_class(there.method).Config, there.settings)
         owners = {
             key: part
             for part in (there.model, there.training, method)
@@ -220,7 +220,7 @@ def check_given(there: EstimatorConfig, given: Mapping[str, Any], path: Path) ->
         }
         for key, value in settings.items():
             if key not in owners:
-                raise unknown_name(f"setting of method '{there.parameters.method}'", key, owners)
+                raise unknown_name(f"setting of method '{there.method}'", key, owners)
             before = owners[key]
             after = parse(type(before), {**before.model_dump(), key: value})
             if getattr(after, key) != getattr(before, key):

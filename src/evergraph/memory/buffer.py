@@ -95,6 +95,14 @@ class ReplayBuffer:
         for name, near in self.neighbours.items():
             self.neighbours[name] = moved(near, new_rows, self.nodes[:, None].to(near.device))
 
+    def relabel(self, number: Tensor) -> None:
+        """Gives classes other numbers, ``[k]``; those that are gone (−1) must have no node."""
+        new = number.tolist()
+        kept = {new[label]: nodes for label, nodes in self.picks.items() if new[label] >= 0}
+        self.picks = kept
+        counts = self.train_counts.items()
+        self.train_counts = {new[label]: count for label, count in counts if new[label] >= 0}
+
     def memory_bytes(self) -> int:
         """Counts the bytes of ids, labels and all that is kept beside them."""
         beside = (*self.rows.values(), *self.neighbours.values())

@@ -19,7 +19,6 @@ from evergraph.closed_form.cross_validation import LeftOut
 from evergraph.closed_form.features import EmbeddingRows, FeatureConfig, PropagatedFeatures, Rows
 from evergraph.closed_form.moments import Moments
 from evergraph.closed_form.projection import principal_directions
-from evergraph.closed_form.propagation import evenly_spaced
 from evergraph.closed_form.ridge import Ridge
 from evergraph.closed_form.selection import GROUPED_NODES, JUDGED_NODES, Selection
 from evergraph.errors import InputError
@@ -44,6 +43,8 @@ STAGES = 4
 COMPARED_COLUMNS = 512
 #: The size of a buffer that keeps everything.
 EVERYTHING = 1 << 62
+#: Above so many nodes ``statistics=auto`` keeps no training nodes any more.
+EXACT = 50_000
 
 
 class Analytic(Method[AnalyticConfig]):
@@ -56,7 +57,7 @@ class Analytic(Method[AnalyticConfig]):
 
     def __init__(self, config: AnalyticConfig) -> None:
         super().__init__(config)
-        self.takes_back = config.statistics == "exact"
+        self.takes_back = config.begins_exact
         if self.takes_back or config.statistics == "refresh":
             self.buffer = ReplayBuffer(EVERYTHING if self.takes_back else config.buffer_size)
         self._begin()
@@ -72,7 +73,7 @@ class Analytic(Method[AnalyticConfig]):
             config.strength,
             config.teleport,
             config.mean_field,
-            class_weight=config.class_weight,
+            class_weight="given" if isinstance(config.class_weight, dict) else config.class_weight,
             metric=config.metric,
         )
         self._weights: Tensor | None = None
@@ -88,11 +89,19 @@ class Analytic(Method[AnalyticConfig]):
         if ctx.optimizer is not None:  # there is a network that is not trained yet
             yield Descent()
         trained = LabelledNodes(ctx.view.train_nodes, ctx.view.train_labels)
-        if self.takes_back:
+        anew = self.takes_back
+        if anew:
             self._begin()
             trained = self._keep(trained)
+            if self.config.statistics == "auto":
+                self._end_if_large((ctx.view.part or ctx.view).num_nodes)
+                ctx.report["statistics"] = "exact" if self.takes_back else "follow"
             if not trained.nodes.numel():
                 return
+        if isinstance(self.config.class_weight, dict):
+            given = self.config.class_weight
+            weights = [given.get(str(name), 1.0) for name in ctx.class_names]
+            self.selection.weights = torch.tensor(weights, dtype=torch.float64)
         yield Stage(ctx.view.task, "features", 0, STAGES)
         with ctx.stage("features"):
             self._select_rows(ctx, trained)
@@ -106,15 +115,15 @@ class Analytic(Method[AnalyticConfig]):
             self.moments.update(x, trained.labels)
         yield Stage(ctx.view.task, "solve", 2, STAGES)
         with ctx.stage("solve"):
-            some = evenly_spaced(trained.nodes.numel(), JUDGED_NODES, ctx.device)
+            some = self.selection.sample(trained.labels, JUDGED_NODES)
             judged, x = trained.take(some), x[some].double()
             ridge = self.selection.solve(self.moments, x, judged.labels)
             strength = self.selection.strength
             self._weights = ridge.weights(strength)
         yield Stage(ctx.view.task, "inference", 3, STAGES)
         with ctx.stage("inference"):
-            some = evenly_spaced(judged.nodes.numel(), GROUPED_NODES, ctx.device)
-            num_seen = 0 if self.takes_back else ctx.view.num_old
+            some = self.selection.sample(judged.labels, GROUPED_NODES)
+            num_seen = 0 if anew else ctx.view.num_old
             train = judged.take(some)
             groups = LeftOut(
                 ridge, x[some], train, strength, num_seen=num_seen, old_classes=old_classes
@@ -135,6 +144,11 @@ class Analytic(Method[AnalyticConfig]):
         classes = torch.unique(labels).tolist()
         self.buffer.picks = {label: nodes[labels == label] for label in classes}
         return LabelledNodes(nodes, labels)
+
+    def _end_if_large(self, num_nodes: int) -> None:
+        """Forgets which nodes taught what, for good, once to begin anew would take too long."""
+        if num_nodes > EXACT:
+            self.takes_back, self.buffer = False, None
 
     def _select_rows(self, ctx: TaskContext, trained: LabelledNodes) -> None:
         """Chooses the kind of rows and what features are projected on, on the first task."""
@@ -183,12 +197,17 @@ class Analytic(Method[AnalyticConfig]):
         """
         now, sampled = view.part or view, self.selection.local
         self.selection.local = view.part is not None and self._is_large(now.num_nodes)
-        if self.config.statistics != "follow":
+        if not self._follows:
             return
         if self.mean_row is not None and self.mean_of == now.num_old:
             self.moments.shift(_mean(rows, view, now.num_old, sampled) - self.mean_row.double())
         mean = _mean(rows, view, now.num_nodes, self.selection.local)
         self.mean_row, self.mean_of = mean.to(self.moments.dtype), now.num_nodes
+
+    @property
+    def _follows(self) -> bool:
+        """Whether classes move as all nodes do; what begins anew has nothing to move."""
+        return not self.takes_back and self.config.statistics in {"follow", "auto"}
 
     @property
     def _may_be_local(self) -> bool:
@@ -240,7 +259,7 @@ class Analytic(Method[AnalyticConfig]):
         if not self._is_large(num_nodes) or not self.selection.local or depth is None:
             return None
         nodes = [] if self.buffer is None else [self.buffer.nodes.cpu()]
-        if self.config.statistics == "follow":
+        if self._follows:
             nodes += [nested_sample(count, SAMPLED) for count in (num_old, num_nodes)]
         none = torch.empty(0, dtype=torch.int64)
         return Reads(torch.cat([*nodes, none]), depth)
@@ -298,10 +317,13 @@ class Analytic(Method[AnalyticConfig]):
             "moments": self.moments.state_dict(),
             "mean_row": self.mean_row,
             "mean_of": self.mean_of,
+            **({"takes_back": self.takes_back} if self.config.statistics == "auto" else {}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores what :meth:`state_dict` returned, or 0.1.0 wrote."""
+        if self.takes_back and state.get("takes_back", True) is not True:
+            self.takes_back, self.buffer = False, None
         super().load_state_dict(state)
         self.selection.load_state_dict(state)
         self.moments.load_state_dict(state["moments"])
@@ -317,7 +339,7 @@ class Analytic(Method[AnalyticConfig]):
             kind, basis = selection.kind, selection.basis
             if kind is None or width % kind.blocks:
                 raise ValueError("moments of other settings")
-            columns = width // kind.blocks
+            columns = width // kind.blocks - (kind.constant is True)
             projected = config.projection if basis is None else basis.shape[-1]
             if projected not in (None, columns) or (basis is not None and basis.ndim != 2):
                 raise ValueError("moments of other settings")
@@ -329,6 +351,9 @@ class Analytic(Method[AnalyticConfig]):
             raise ValueError("rows of other columns")
         if self.mean_of < 0:
             raise ValueError("a negative number of nodes")
+        weights = selection.weights
+        if weights is not None and weights.shape < (max(self.moments.labels, default=-1) + 1,):
+            raise ValueError("weights of other classes")
 
 
 def _mean(rows: Rows, view: GraphView, count: int, sampled: bool) -> Tensor:

@@ -13,7 +13,7 @@ from evergraph.closed_form.features import Combine, FeatureConfig, Normalisation
 from evergraph.closed_form.projection import fitting_columns, readable_bytes
 from evergraph.closed_form.selection import Metric
 from evergraph.errors import InputError
-from evergraph.methods.context import TrainConfig
+from evergraph.methods.context import ClassWeight, TrainConfig
 from evergraph.methods.replay import BufferConfig
 from evergraph.nn import ModelConfig
 
@@ -45,16 +45,20 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
         combine: As for the rows, or ``auto``: chosen with the hops.
         normalisation: As for the rows, or ``auto``: ``symmetric`` for hops that are added up,
             ``mean`` for hops side by side.
+        constant: As for the rows, or ``auto``, the estimator's default: chosen with the hops.
         rows: ``smoothed`` features, or embeddings of an ``encoder`` that is trained on the first
             task by gradient descent and then frozen.
         statistics: ``follow`` moves all classes as the nodes seen before moved on average while
             the graph grew; ``arrival`` keeps every row as it was when it arrived; ``refresh`` moves
             each class as a buffer of its nodes moved; only then are ``buffer_size``, ``selector``
             and ``r`` used. ``exact`` keeps all training nodes with their labels, 16 bytes each, and
-            begins anew from them at every task: nothing is left of what is taken back.
+            begins anew from them at every task: nothing is left of what is taken back. ``auto``,
+            the estimator's default, is ``exact`` on graphs of up to 50,000 nodes; on a larger one
+            it keeps no training nodes and goes on as ``follow``.
         strength: Ridge strength λ; ``auto`` chooses by leave-one-out error.
         class_weight: Whether every row weighs the same (``natural``) or every class
-            (``balanced``); ``auto`` chooses by what leave-one-out predictions are worth.
+            (``balanced``); ``auto`` chooses by what leave-one-out predictions are worth. Or
+            weights by the names of classes, 1 for others.
         metric: What ``auto`` is to raise.
         teleport: Teleport probability α of score propagation; 1 propagates nothing, ``auto``
             chooses by cross-validated loss.
@@ -70,19 +74,20 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
         "memory": None,
         "class_weight": "balanced",
         "metric": "accuracy",
+        "constant": False,
     }
     hops: str = "auto"
     combine: Combine = "auto"
     normalisation: Normalisation = "auto"
     rows: Literal["smoothed", "encoder"] = "smoothed"
-    statistics: Literal["follow", "arrival", "refresh", "exact"] = "follow"
+    statistics: Literal["follow", "arrival", "refresh", "exact", "auto"] = "follow"
     strength: Annotated[float, Field(gt=0)] | Literal["auto"] = "auto"
     teleport: Annotated[float, Field(gt=0, le=1)] | Literal["auto"] = "auto"
     mean_field: Literal["auto", True, False] = "auto"
     rank: int | None = Field(default=None, ge=1)
     precision: Literal["double", "single"] = "single"
     selector: str = "cd"
-    class_weight: Literal["natural", "balanced", "auto"] = "auto"
+    class_weight: Literal["natural", "balanced", "auto"] | dict[str, ClassWeight] = "auto"
     metric: Metric = "accuracy"
     memory: str | int | None = "64MB"
     share: Any = Field(default=None, exclude=True, deprecated=True)
@@ -125,17 +130,29 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
         return self
 
     @property
+    def begins_exact(self) -> bool:
+        """Whether training nodes are kept from the first task on; an encoder forgets none."""
+        return self.statistics in {"exact", "auto"} and self.rows == "smoothed"
+
+    @property
     def kinds(self) -> list[FeatureConfig]:
-        """The rows to choose from, as far as they are not given; the usual ones first."""
+        """The rows to choose from, as far as they are not given; the usual ones first.
+
+        Where a constant is chosen, the first two are there with one as well.
+        """
         given = {name: getattr(self, name) for name in ("hops", "combine", "normalisation")}
         given = {name: value for name, value in given.items() if value != "auto"}
         shared = self.model_dump(include=set(FeatureConfig.model_fields))
+        shared["constant"] = self.constant is True
         found: dict[str, FeatureConfig] = {}
         for usual in ROWS:
             chosen = dict(zip(("hops", "combine", "normalisation"), usual, strict=True)) | given
             kind = FeatureConfig(**{**shared, **chosen})
             found.setdefault(kind.name, kind)
-        return list(found.values())
+        kinds = list(found.values())
+        if self.constant == "auto":
+            kinds += [kind.model_copy(update={"constant": True}) for kind in kinds[:2]]
+        return kinds
 
     def columns(self, num_features: int, kind: FeatureConfig) -> int:
         """Returns how many columns a hop of some rows may have, ``num_features`` at most."""
@@ -150,8 +167,11 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
     def unused(self) -> frozenset[str]:
         """Names the network's settings where there is none, and the buffer's likewise."""
         network = {*TrainConfig.model_fields, *ModelConfig.model_fields} - {"class_weight"}
+        network = network if self.rows == "smoothed" else set()
+        network -= {"metric"} if self.class_weight == "auto" else set()
+        network |= {"metric"} if self.class_weight != "auto" else set()
         buffer = super().unused() if self.statistics == "refresh" else BufferConfig.model_fields
-        return frozenset((network if self.rows == "smoothed" else set()) | set(buffer))
+        return frozenset(network | set(buffer))
 
     @classmethod
     def hashed_as(cls, settings: Mapping[str, Any]) -> dict[str, Any]:

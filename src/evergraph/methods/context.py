@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
+from evergraph.closed_form.selection import Metric
 from evergraph.nn.cuda_graphs import RecordedStep
 from evergraph.nn.model import ModelConfig, NodeClassifier, Output
 from evergraph.nn.receptive_field import ReceptiveField, StepFields, sample_field
@@ -39,13 +40,27 @@ class TrainConfig(Config):
     batch_size: BatchSize | Literal["auto", "full"] = "auto"
     fanout: int = Field(default=10, ge=1)  # neighbours drawn per node and layer when sampling
     #: ``natural`` lets every node weigh the same in the cross-entropy, ``balanced`` every class
-    #: among the nodes of a term; or weights by the names of classes, 1 for others.
-    class_weight: Literal["natural", "balanced"] | dict[str, ClassWeight] = "natural"
+    #: among the nodes of a term; ``auto`` is what the metric asks for. Or weights by the names of
+    #: classes, 1 for others.
+    class_weight: Literal["natural", "balanced", "auto"] | dict[str, ClassWeight] = "auto"
+    metric: Metric = "accuracy"  # what ``auto`` class weights are to raise
+
+    @property
+    def weighing(self) -> Literal["natural", "balanced"] | dict[str, ClassWeight]:
+        """The class weights, ``auto`` resolved: each is the loss of its metric."""
+        if self.class_weight != "auto":
+            return self.class_weight
+        return "natural" if self.metric == "accuracy" else "balanced"
 
     @property
     def unhashed(self) -> set[str]:
         """Fields that 0.1.0 had not, where they do what it did: its runs keep their hashes."""
-        return {"class_weight"} if self.class_weight == "natural" else set()
+        return {"class_weight", "metric"} if self.weighing == "natural" else set()
+
+    @property
+    def unused(self) -> frozenset[str]:
+        """Names what has no effect beside the other settings."""
+        return frozenset() if self.class_weight == "auto" else frozenset({"metric"})
 
 
 @dataclass(eq=False, repr=False)
@@ -303,7 +318,7 @@ class TaskContext:
         losses = functional.cross_entropy(
             logits, labels, reduction="none", label_smoothing=self.training.label_smoothing
         )
-        if self.training.class_weight != "natural":
+        if self.training.weighing != "natural":
             by_class = self._weights_of_classes(logits.shape[1], labels)[labels]
             weight = by_class if weight is None else weight * by_class
         if weight is None:
@@ -312,7 +327,7 @@ class TaskContext:
 
     def _weights_of_classes(self, count: int, labels: Tensor) -> Tensor:
         """Returns what nodes of each class weigh, ``[count]``."""
-        given = self.training.class_weight
+        given = self.training.weighing
         if isinstance(given, str):
             ones = torch.ones(labels.numel(), device=labels.device)
             return ones.new_zeros(count).index_add_(0, labels, ones).clamp_(min=1).reciprocal()

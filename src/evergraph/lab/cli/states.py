@@ -15,7 +15,14 @@ from evergraph.errors import InputError, one_line
 from evergraph.estimator.convert import convert_state
 from evergraph.estimator.diagnosis import diagnose, noticed
 from evergraph.estimator.graph import Id
-from evergraph.estimator.inputs import INT64, Change, check_columns, make_change, read_labels
+from evergraph.estimator.inputs import (
+    INT64,
+    Change,
+    check_columns,
+    make_change,
+    read_labels,
+    warn_of_extra,
+)
 from evergraph.estimator.state import State
 from evergraph.estimator.tables import Table, read_table
 from evergraph.estimator.transaction import learn_into, load_state, resume
@@ -27,6 +34,13 @@ from evergraph.nn.device import pick_device
 
 #: What int() reads beyond this (``1_0``, other scripts' digits) is no number in a file.
 _WHOLE = re.compile(r"-?[0-9]{1,19}")
+#: What is read of tables that hold no features.
+COLUMNS = {
+    "edges": {"source", "target"},
+    "remove_edges": {"source", "target"},
+    "labels": {"id", "label"},
+    "remove_nodes": {"id"},
+}
 
 
 @dataclass(frozen=True)
@@ -83,8 +97,9 @@ def learn(
             device=pick_device(device),
             on_event=progress,
         )
-    name, unused = following.config.parameters.method, following.learner.method.config.unused()
-    warn_unused(name, unused, {*given, *settings})
+    config = following.config
+    unused = config.unused(following.learner.method.config)
+    warn_unused(config.method, unused, {*given, *settings})
     show_change(following, state, as_json)
 
 
@@ -194,6 +209,10 @@ def read_change(tables: dict[str, Table], state: State) -> Change:
             if "label" in table.columns:
                 named = zip(ids, table.texts("label", gaps=True), strict=True)
                 labels |= {node: label for node, label in named if label is not None}
+    for name, used in COLUMNS.items():
+        if name in tables:
+            extra = [column for column in tables[name].columns if column not in used]
+            warn_of_extra(f"'{tables[name].path}'", extra)
     if "labels" in tables:
         table = tables["labels"]
         ids = like(kind, table.ids())
