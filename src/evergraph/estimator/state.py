@@ -21,7 +21,7 @@ from evergraph.estimator.config import EstimatorConfig
 from evergraph.estimator.graph import GrowingGraph, Grown, Id
 from evergraph.files import to_device
 from evergraph.methods import Method, make_method
-from evergraph.metrics import Array, calibration_error, fit_temperature
+from evergraph.metrics import Array, calibration_error, fit_temperature, shift_weights
 from evergraph.nn.device import Plan, denormals_flushed
 from evergraph.nn.receptive_field import ReceptiveField, receptive_field
 from evergraph.stream import Adjacency, GraphView, LabelledNodes
@@ -208,19 +208,22 @@ class State:
         """Judges predictions by the held-out nodes.
 
         Of many held-out nodes the same few of each class judge every time, and classes weigh as
-        many nodes as they have.
+        many nodes as they have; for probabilities, as the unlabelled nodes have them.
         """
         k, counts = len(self.classes), torch.bincount(self.held_out.labels, minlength=1)
         judges = self._judges()
-        logits, labels = self.logits(device, judges.nodes), judges.labels
-        if not logits.numel():
+        if not judges.nodes.numel():
             return Judgement(None, [None] * k, self.learner.method.temperature, None)
+        rows = torch.cat([judges.nodes, self._unlabelled()])
+        logits, labels = self.logits(device, rows), judges.labels
+        logits, others = logits[: labels.numel()], logits[labels.numel() :].double().numpy()
         right = logits.argmax(dim=1) == labels
         by_class = [_percent(right[labels == label]) for label in range(k)]
         weights = (counts.double() / torch.bincount(labels))[labels]
         accuracy = 100.0 * float((right * weights).sum()) / float(weights.sum())
-        found = _calibrate(logits.double().numpy(), labels.numpy(), weights.numpy())
-        return Judgement(accuracy, by_class, *found)
+        held = (logits.double().numpy(), labels.numpy())
+        shift = shift_weights(*held, weights.numpy(), others)
+        return Judgement(accuracy, by_class, *_calibrate(*held, weights.numpy() * shift))
 
     @property
     def temperature(self) -> float:
@@ -245,13 +248,22 @@ class State:
         """Chooses the held-out nodes that judge: of every class those that come first by a hash."""
         nodes, labels = self.held_out.nodes, self.held_out.labels
         if nodes.numel() > MOST_JUDGED:
-            order = torch.argsort(nodes * 0x1E3779B97F4A7C15 % (1 << 61))  # wraps around
+            order = _shuffle(nodes)
             order = order[torch.argsort(labels[order], stable=True)]
             counts = torch.bincount(labels)
             rank = torch.arange(order.numel()) - (torch.cumsum(counts, 0) - counts)[labels[order]]
             chosen = order[rank < max(1, MOST_JUDGED // int((counts > 0).sum()))]
             nodes, labels = nodes[chosen], labels[chosen]
         return LabelledNodes(nodes.contiguous(), labels.contiguous())
+
+    def _unlabelled(self) -> Tensor:
+        """Lists nodes without a label: of a large graph, those that come first by a hash."""
+        known = torch.zeros(self.graph.num_nodes, dtype=torch.bool)
+        known[self.held_out.nodes] = known[self.shown.tensor] = True
+        nodes = torch.nonzero(~known)[:, 0]
+        if self.graph.num_nodes > SMALL:
+            nodes = nodes[_shuffle(nodes)[:MOST_JUDGED]]
+        return nodes
 
     def logits(self, device: torch.device, rows: Tensor | None = None) -> Tensor:
         """Predicts nodes over every class, ``[m, k]`` on the CPU; all nodes by default.
@@ -356,6 +368,11 @@ def _calibrate(logits: Array, labels: Array, weights: Array) -> tuple[float, flo
         temperature = fit_temperature(logits[~mine], labels[~mine], weights[~mine])
         proba[mine] = softmax(logits[mine] / temperature, axis=1)
     return fit_temperature(logits, labels, weights), calibration_error(proba, labels, weights)
+
+
+def _shuffle(nodes: Tensor) -> Tensor:
+    """Orders nodes by a hash, which new nodes do not change."""
+    return torch.argsort(nodes * 0x1E3779B97F4A7C15 % (1 << 61))  # wraps around
 
 
 @contextmanager
