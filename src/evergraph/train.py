@@ -225,12 +225,12 @@ def evaluate(
 
 
 def judge_probabilities(
-    logits: Tensor, stream: TaskStream, temperature: float = 1.0
+    logits: Tensor, stream: TaskStream, temperature: float | None
 ) -> dict[str, Any]:
     """Judges the probabilities of all nodes after the last task, see ``metrics.py``.
 
     Logits are calibrated on validation nodes that do not judge, where there are some, and divided
-    by the given temperature elsewhere: 1 unless the method has one of its own.
+    by the method's own temperature elsewhere, if it has one.
     """
     k, parts = logits.shape[1], [stream.evaluation(task) for task in range(stream.num_tasks)]
     nodes = torch.cat([part.nodes for part in parts])
@@ -245,12 +245,14 @@ def judge_probabilities(
     judged, labels = of(nodes)
     if not labels.size:
         return {}
-    calibrated_on = "left-out nodes" if temperature != 1 else None
+    calibrated_on = None if temperature is None else "left-out nodes"
     if held.numel():
-        weights = shift_weights(*of(held), np.ones(len(of(held)[1])), judged)
-        temperature, calibrated_on = fit_temperature(*of(held), weights), "validation nodes"
-    found = {"temperature": temperature, "calibrated_on": calibrated_on}
-    return probability_scores(softmax(judged / temperature, axis=1), labels) | found
+        sure, truth = of(held)
+        weights = shift_weights(sure, truth, np.ones(truth.size), judged)
+        temperature, calibrated_on = fit_temperature(sure, truth, weights), "validation nodes"
+    divisor = 1.0 if temperature is None else temperature
+    found = {"temperature": divisor, "calibrated_on": calibrated_on}
+    return probability_scores(softmax(judged / divisor, axis=1), labels) | found
 
 
 def hits(logits: Tensor, judged: LabelledNodes) -> Tensor:

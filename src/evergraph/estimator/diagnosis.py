@@ -19,6 +19,10 @@ ALARM = 10.0
 FEW = 3
 #: How many times the labels of the smallest class the largest has before a warning.
 UNEVEN = 20
+UNCALIBRATED = (
+    "Probabilities are not calibrated, for no node is held out: do not act on them; begin with a "
+    "'validation_fraction' above 0."
+)
 #: Share of later rows beyond the scale of the features before a warning.
 MOST_BEYOND = 0.05
 
@@ -164,6 +168,8 @@ def _warnings(state: State, classes: list[dict[str, Any]], isolated: int) -> lis
     found += noticed(state)
     if isolated:
         found.append(f"{isolated} nodes of the buffer have no neighbour.")
+    if state.uncalibrated:
+        found.append(UNCALIBRATED)
     if state.graph.num_nodes and not state.classes:
         found.append("No label has been learned yet: there is nothing to predict.")
     return found

@@ -46,7 +46,8 @@ class Entry(Config):
 
     ``class_accuracy`` is by class in order of arrival, None without held-out nodes.
     ``class_labels`` counts the labels that were learned by then, by class. ``temperature`` is what
-    logits are divided by for probabilities, ``calibration_error`` what that leaves.
+    logits are divided by for probabilities, ``calibration_error`` what that leaves;
+    ``calibrated_on`` says which nodes tell: None, and a temperature of 1, where none can.
     """
 
     step: int = Field(ge=0)
@@ -63,6 +64,7 @@ class Entry(Config):
     class_labels: list[int] = Field(default_factory=list)
     temperature: float = Field(default=1.0, gt=0)
     calibration_error: float | None = None
+    calibrated_on: str | None = None
     memory_bytes: int = Field(ge=0)
     report: dict[str, Any]
 
@@ -84,6 +86,7 @@ class Judgement(NamedTuple):
     by_class: list[float | None]
     temperature: float
     calibration_error: float | None  # with a temperature that other nodes chose
+    calibrated_on: str | None = "held-out nodes"  # what chose the temperature
 
 
 @dataclass(frozen=True)
@@ -213,7 +216,9 @@ class State:
         k, counts = len(self.classes), torch.bincount(self.held_out.labels, minlength=1)
         judges = self._judges()
         if not judges.nodes.numel():
-            return Judgement(None, [None] * k, self.learner.method.temperature, None)
+            own = self.learner.method.temperature
+            on = None if own is None else "left-out nodes"
+            return Judgement(None, [None] * k, 1.0 if own is None else own, None, on)
         rows = torch.cat([judges.nodes, self._unlabelled()])
         logits, labels = self.logits(device, rows), judges.labels
         logits, others = logits[: labels.numel()], logits[labels.numel() :].double().numpy()
@@ -229,6 +234,12 @@ class State:
     def temperature(self) -> float:
         """What logits are divided by for probabilities, as the last change found it."""
         return self.history[-1].temperature if self.history else 1.0
+
+    @property
+    def uncalibrated(self) -> bool:
+        """Whether no node could tell how sure to be of predictions."""
+        last = self.history[-1] if self.classes else None
+        return last is not None and last.calibrated_on is None and last.temperature == 1
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """Turns logits into calibrated probabilities, ``[m, k]``."""

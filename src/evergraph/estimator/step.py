@@ -104,6 +104,7 @@ def complete(
         class_labels=learned.tolist(),
         temperature=judged.temperature,
         calibration_error=judged.calibration_error,
+        calibrated_on=judged.calibrated_on,
         memory_bytes=following.learner.method.memory_bytes(),
         report={**told, **report},
     )
