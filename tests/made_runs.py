@@ -116,6 +116,17 @@ def planted_samples() -> dict[str, Any]:
     }
 
 
+def planted_probability() -> dict[str, Any]:
+    """Scores of probabilities of 40 nodes in two bins, four classes of ten, the last one missed."""
+    confusion = [[10, 0, 0, 0], [1, 9, 0, 0], [0, 0, 8, 2], [10, 0, 0, 0]]
+    return {
+        "ece": 0.075,
+        "calibrated_on": "validation nodes",
+        "reliability": [[20, 0.3, 0.4], [20, 0.9, 0.95]],
+        "confusion": confusion,
+    }
+
+
 def make_grid(folder: Path, methods: tuple[str, ...], num_seeds: int, **options: Any) -> None:
     """Writes a grid of runs in which each method is about 5 points above the next."""
     for place, method in enumerate(methods):

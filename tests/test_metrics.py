@@ -14,6 +14,7 @@ from evergraph.metrics import (
     fit_temperature,
     probability_scores,
     scores,
+    shift_weights,
     stream_scores,
 )
 
@@ -112,6 +113,13 @@ def test_probability_scores_by_hand():
     assert found["log_loss"] == pytest.approx(-np.log([0.9, 0.8, 0.2, 0.4]).mean())
     assert found["balanced_accuracy"] == pytest.approx(100 * (1 + 1 + 0.5) / 3)
     assert found["macro_f1"] == pytest.approx(100 * (2 / 3 + 1 + 2 / 3) / 3)
+    bins = [[1, 0.4, 1.0], [1, 0.7, 0.0], [1, 0.8, 1.0], [1, 0.9, 1.0]]
+    assert found["reliability"] == bins
+    assert found["confusion"] == [[1, 0, 0], [0, 1, 0], [1, 0, 1]]
+
+
+def test_no_confusion_matrix_of_many_classes():
+    assert probability_scores(np.eye(61), np.arange(61))["confusion"] is None
 
 
 def test_calibration_error_weighs_nodes():
@@ -135,3 +143,19 @@ def test_a_few_nodes_that_are_right_make_nothing_certain():
     logits, labels = np.array([[1.0, 0.0]] * 3), np.zeros(3, dtype=int)
     temperature = fit_temperature(logits, labels, np.ones(3))
     assert 0.8 < 1 / (1 + np.exp(-1 / temperature)) < 0.95
+
+
+def test_weights_follow_the_class_shares_of_the_nodes_to_predict():
+    rng = np.random.default_rng(0)
+
+    def draw(shares: list[float]) -> tuple[np.ndarray, np.ndarray]:
+        labels = rng.choice(2, 2000, p=shares)
+        return 3 * np.eye(2)[labels] + rng.normal(size=(2000, 2)), labels
+
+    (held, labels), (others, _) = draw([0.5, 0.5]), draw([0.9, 0.1])
+    ones = np.ones(2000)
+    weights = shift_weights(held, labels, ones, others)
+    assert weights[labels == 0] == pytest.approx(np.sqrt(0.9 / 0.5), rel=0.05)
+    assert weights[labels == 1] == pytest.approx(np.sqrt(0.1 / 0.5), rel=0.1)
+    assert shift_weights(held, labels, ones, held) == pytest.approx(1, rel=0.05)
+    assert shift_weights(held, labels, ones, others[:0]).tolist() == [1] * 2000

@@ -101,11 +101,29 @@ def test_train_judges_probabilities_after_the_last_task(make_graph):
     *before, last = [event for event in events if isinstance(event, TaskDone)]
     assert all(event.probability == {} for event in before)
     assert last.probability.keys() == {
-        *("ece", "brier", "log_loss", "balanced_accuracy", "macro_f1"),
+        *("ece", "brier", "log_loss", "balanced_accuracy", "macro_f1", "reliability"),
+        *("confusion", "temperature", "calibrated_on"),
     }
+    assert last.probability["calibrated_on"] == "left-out nodes"
     assert last.probability["balanced_accuracy"] == pytest.approx(
         sum(last.class_row) / len(last.class_row)
     )
+
+
+def test_train_calibrates_networks_on_validation_nodes_alone(make_graph):
+    def judged(**protocol):
+        stream = TaskStream(make_graph(), Protocol(**protocol), seed=0)
+        _, events = run(stream, make_method("finetune"))
+        return events[-1].probability
+
+    assert (plain := judged())["calibrated_on"] is None
+    assert plain["temperature"] == 1
+    found = judged(validation_fraction=0.3)
+    assert found["calibrated_on"] == "validation nodes"
+    assert found["temperature"] != 1
+    # Validation nodes that judge themselves calibrate nothing.
+    assert judged(validation_fraction=0.3, evaluate="validation")["calibrated_on"] is None
+    assert sum(bin[0] for bin in found["reliability"]) == sum(map(sum, found["confusion"]))
 
 
 def test_train_calls_the_method_in_the_order_of_its_contract(make_graph):

@@ -59,7 +59,7 @@ class TaskDone:
     seen: float | None = None  # on all nodes seen so far, whatever their task
     before: float | None = None  # on this task's nodes before it was learned, in time streams
     memory_bytes_without_graph: int = 0  # the same where the graph does not stay at hand
-    probability: dict[str, float] = field(default_factory=dict)  # its scores, after the last task
+    probability: dict[str, Any] = field(default_factory=dict)  # its scores, after the last task
 
 
 Event = TaskStarted | Stage | Epoch | TaskDone

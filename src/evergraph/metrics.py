@@ -12,14 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 
 Array = np.ndarray[Any, np.dtype[Any]]
 #: Bins of the expected calibration error, of equal width.
 BINS = 15
+#: The most classes that a confusion matrix is told of.
+MOST_CLASSES = 60
 #: Logarithms of the temperatures that logits may be divided by.
 LOG_TEMPERATURES = (math.log(1e-3), math.log(1e3))
-#: Logits below are those of classes that cannot be.
-IMPOSSIBLE = -1e8
+#: How often their range is halved to find one.
+HALVINGS = 40
+#: Steps that estimate class shares, and the most that a share counts as being another.
+STEPS, MOST_SHIFT = 100, 5.0
 Matrix = Sequence[Sequence[float]]
 
 
@@ -97,18 +102,26 @@ def stream_scores(
     )
 
 
-def probability_scores(probabilities: Array, labels: Array) -> dict[str, float]:
+def probability_scores(probabilities: Array, labels: Array) -> dict[str, Any]:
     """Judges probabilities ``[n, k]`` of nodes by their labels ``[n]``, of which there are some.
 
     Returns the expected calibration error (:func:`calibration_error`), the Brier score (the mean
     squared distance to the one-hot label), the log loss, the balanced accuracy and the macro-F1
-    over the classes that there are nodes of.
+    over the classes that there are nodes of, the bins of a reliability diagram
+    (:func:`reliability`), and the confusion matrix: row, class; column, what its nodes are given.
+    Of more than :data:`MOST_CLASSES` classes there is none.
     """
-    from sklearn.metrics import f1_score, recall_score  # noqa: PLC0415 - slow to import
+    from sklearn.metrics import (  # noqa: PLC0415 - slow to import
+        confusion_matrix,
+        f1_score,
+        recall_score,
+    )
 
+    k = probabilities.shape[1]
+    small = k <= MOST_CLASSES
     found, present = probabilities.argmax(axis=1), np.unique(labels)
     given = probabilities[np.arange(labels.size), labels]
-    one_hot = np.eye(probabilities.shape[1])[labels]
+    one_hot = np.eye(k)[labels]
     mean = {"labels": present, "average": "macro", "zero_division": 0}
     return {
         "ece": calibration_error(probabilities, labels),
@@ -116,45 +129,82 @@ def probability_scores(probabilities: Array, labels: Array) -> dict[str, float]:
         "log_loss": float(-np.log(given.clip(min=1e-15)).mean()),
         "balanced_accuracy": 100 * float(recall_score(labels, found, **mean)),
         "macro_f1": 100 * float(f1_score(labels, found, **mean)),
+        "reliability": reliability(probabilities, labels),
+        "confusion": confusion_matrix(labels, found, labels=range(k)).tolist() if small else None,
     }
 
 
 def calibration_error(probabilities: Array, labels: Array, weights: Array | None = None) -> float:
     """Returns the expected calibration error: how far certainty is from being right.
 
-    Nodes are binned by the probability of the class they are given; the error is the mean over
-    bins, weighted by their nodes, of the distance between mean probability and accuracy.
+    It is the mean over bins, weighted by their nodes, of the distance between mean probability and
+    accuracy.
+    """
+    count, sure, right = _bins(probabilities, labels, weights)
+    return float(np.abs(sure - right).sum() / count.sum())
+
+
+def reliability(probabilities: Array, labels: Array) -> list[list[float]]:
+    """Returns number of nodes, mean probability and accuracy of every bin that has nodes."""
+    count, sure, right = _bins(probabilities, labels)
+    some = count > 0
+    shown = np.stack([count, sure / count.clip(min=1), right / count.clip(min=1)])[:, some]
+    return [[int(n), round(p, 4), round(a, 4)] for n, p, a in shown.T.tolist()]
+
+
+def _bins(
+    probabilities: Array, labels: Array, weights: Array | None = None
+) -> tuple[Array, Array, Array]:
+    """Bins nodes by the probability of the class they are given.
+
+    Returns, by bin, the weights of the nodes and the sums of their probability and of being right.
     """
     weights = np.ones(labels.size) if weights is None else weights
     sure = probabilities.max(axis=1)
-    gaps = weights * (sure - (probabilities.argmax(axis=1) == labels))
-    bins = np.ceil(sure * BINS).astype(int).clip(1, BINS)
-    return float(np.abs(np.bincount(bins, gaps)).sum() / weights.sum())
+    right = probabilities.argmax(axis=1) == labels
+    bins = np.ceil(sure * BINS).astype(int).clip(1, BINS) - 1
+    count, sums, hits = (
+        np.bincount(bins, weights * part, minlength=BINS) for part in (1, sure, right)
+    )
+    return count, sums, hits
 
 
 def fit_temperature(logits: Array, labels: Array, weights: Array) -> float:
-    """Finds what logits ``[n, k]`` are to be divided by for the least log loss (Guo et al., 2017).
+    """Finds what logits ``[n, k]`` are to be divided by so that they are as sure as they are right.
 
-    The loss is convex in the inverse of the temperature, so that there is one minimum. A share of
-    1 / (n + 2) of each label is spread over all classes, so that a few nodes which all happen to be
-    right make nothing certain.
+    The mean probability of the class that nodes are given falls with the temperature, so that it
+    is the accuracy at one. A node that is right by chance is added: a few nodes which all happen
+    to be right make nothing certain.
     """
-    from scipy.optimize import minimize_scalar  # noqa: PLC0415 - slow to import
+    n, k = logits.shape
+    right = np.average(logits.argmax(axis=1) == labels, weights=weights)
+    wanted = (n * right + 1 / k) / (n + 1)
+    low, high = LOG_TEMPERATURES
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        sure = softmax(logits / math.exp(middle), axis=1).max(axis=1)
+        low, high = (middle, high) if np.average(sure, weights=weights) > wanted else (low, middle)
+    return math.exp((low + high) / 2)
 
-    given = logits[np.arange(labels.size), labels]
-    can_be = given > IMPOSSIBLE
-    logits, given, weights = logits[can_be], given[can_be], weights[can_be]
-    if not given.size:
-        return 1.0
-    possible = logits[:, (logits > IMPOSSIBLE).all(axis=0)]
-    spread = 1 / (given.size + 2)
-    target = (1 - spread) * given + spread * possible.mean(axis=1)
-    highest = possible.max(axis=1)
-    below, missing = possible - highest[:, None], highest - target
 
-    def loss(log_temperature: float) -> float:
-        inverse = math.exp(-log_temperature)
-        return float(weights @ (np.log(np.exp(below * inverse).sum(axis=1)) + missing * inverse))
+def shift_weights(logits: Array, labels: Array, weights: Array, others: Array) -> Array:
+    """Weighs held-out nodes ``[n]`` for other class shares among the nodes to predict.
 
-    found = minimize_scalar(loss, bounds=LOG_TEMPERATURES, method="bounded")
-    return math.exp(found.x)
+    These shares are the most likely ones given the logits of some unlabelled nodes ``[m, k]``
+    (expectation maximisation, Saerens et al., 2002). A weight is the square root of the ratio of
+    a class's shares, half-way to what would be right if they were known (Shimodaira, 2000).
+    """
+    if not len(others):
+        return np.ones(labels.size)
+    temperature, k = fit_temperature(logits, labels, weights), logits.shape[1]
+    expected = np.average(softmax(logits / temperature, axis=1), axis=0, weights=weights)
+    given = softmax(others / temperature, axis=1) / expected.clip(min=1e-9)
+    shares = expected
+    for _ in range(STEPS):
+        found = given * shares
+        found /= found.sum(axis=1, keepdims=True)
+        shares = (found.sum(axis=0) + k * expected) / (len(others) + k)  # k nodes as expected
+    held = np.bincount(labels, weights, minlength=k) / weights.sum()
+    ratio = (shares[labels] / held[labels]).clip(1 / MOST_SHIFT, MOST_SHIFT)
+    root: Array = np.sqrt(ratio)
+    return root

@@ -6,13 +6,15 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.special import softmax
 from torch import Tensor
 
 from evergraph.errors import InputError
 from evergraph.events import Epoch, Event, Stage, TaskDone, TaskStarted
 from evergraph.methods import NEEDS, Descent, Method, TaskContext, TrainConfig
-from evergraph.metrics import probability_scores
+from evergraph.metrics import Array, fit_temperature, probability_scores, shift_weights
 from evergraph.nn import ENCODERS, ModelConfig, NodeClassifier
 from evergraph.nn.device import (
     Plan,
@@ -76,8 +78,8 @@ def train(
             with ctx.stage("evaluate"):
                 logits = learner.method.predict_logits(ctx)
                 found = evaluate(logits, stream, task)
-                sure = logits / learner.method.temperature
-                probability = judge_probabilities(sure, stream) if final else {}
+                own = learner.method.temperature
+                probability = judge_probabilities(logits, stream, own) if final else {}
             row, within, by_class, seen = found
             kept, seconds = learner.method.memory_bytes(), dict(ctx.seconds)
             alone = kept + (0 if final else learner.method.graph_bytes(ctx))
@@ -226,13 +228,35 @@ def evaluate(
     return row, row_task_incremental, class_row, _percent(is_right)
 
 
-def judge_probabilities(logits: Tensor, stream: TaskStream) -> dict[str, float]:
-    """Judges the probabilities of all nodes after the last task, see ``metrics.py``."""
-    judged = [stream.evaluation(task) for task in range(stream.num_tasks)]
-    nodes, labels = (torch.cat([getattr(j, name) for j in judged]) for name in ("nodes", "labels"))
-    known = labels < logits.shape[1]
-    shown = logits[nodes[known].to(logits.device)].double().softmax(dim=1).cpu()
-    return probability_scores(shown.numpy(), labels[known].numpy()) if len(shown) else {}
+def judge_probabilities(
+    logits: Tensor, stream: TaskStream, temperature: float | None
+) -> dict[str, Any]:
+    """Judges the probabilities of all nodes after the last task, see ``metrics.py``.
+
+    Logits are calibrated on validation nodes that do not judge, where there are some, and divided
+    by the method's own temperature elsewhere, if it has one.
+    """
+    k, parts = logits.shape[1], [stream.evaluation(task) for task in range(stream.num_tasks)]
+    nodes = torch.cat([part.nodes for part in parts])
+    held = torch.cat([task.validation_nodes for task in stream.tasks])
+    held = held[: 0 if stream.protocol.evaluate == "validation" else None]
+
+    def of(nodes: Tensor) -> tuple[Array, Array]:
+        known = nodes[stream.labels[nodes] < k]
+        shown = logits[known.to(logits.device)].double().cpu()
+        return shown.numpy(), stream.labels[known].numpy()
+
+    judged, labels = of(nodes)
+    if not labels.size:
+        return {}
+    calibrated_on = None if temperature is None else "left-out nodes"
+    if held.numel():
+        sure, truth = of(held)
+        weights = shift_weights(sure, truth, np.ones(truth.size), judged)
+        temperature, calibrated_on = fit_temperature(sure, truth, weights), "validation nodes"
+    divisor = 1.0 if temperature is None else temperature
+    found = {"temperature": divisor, "calibrated_on": calibrated_on}
+    return probability_scores(softmax(judged / divisor, axis=1), labels) | found
 
 
 def hits(logits: Tensor, judged: LabelledNodes) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,27 @@ def test_units_and_outliers_do_not_matter(method: str, how: str):
     assert clf.history_[-1]["report"]["rows_beyond_scale"] == 1
 
 
+@pytest.mark.parametrize("method", ["analytic", "replay"])
+def test_units_and_outliers_do_not_matter_in_runs_on_a_users_file(
+    method: str, tmp_path: Path, command: Command
+):
+    part = cloud(240, 4, spread=0.2)
+    edges = np.stack([np.arange(240), (np.arange(240) + 1) % 240])
+    label = np.sort(np.arange(240) % 4)
+    found = {}
+    for how in ("clean", "year", "times ten", "outlier"):
+        np.savez(tmp_path / "mine.npz", x=spoilt(part, how)["x"], edge_index=edges, y=label)
+        given = ["run", "--dataset", tmp_path / "mine.npz", "--method", method, "--json"]
+        if method != "analytic":
+            sets = ("epochs=40", "lr=0.05", "channels=8", "dropout=0", "buffer_size=20")
+            given += [word for one in sets for word in ("--set", one)]
+        answer = command(*given, "--output", tmp_path / how.replace(" ", "-"))
+        assert answer.code == 0, answer.err
+        found[how] = json.loads(answer.out)["pm"]
+    assert min(found.values()) > 90
+    assert max(found.values()) - min(found.values()) < 5
+
+
 def test_binary_and_normalised_features_stay_as_they_are():
     rng = np.random.default_rng(0)
     words = (rng.random((50, 30)) < 0.2).astype(np.float32)
@@ -265,6 +287,35 @@ def test_analytic_is_calibrated_where_nothing_is_held_out():
     labels = np.searchsorted(clf.classes_, np.array(part["labels"])[::3])
     assert clf.history_[0]["calibration_error"] is None
     assert calibration_error(clf.predict_proba()[::3], labels) < 0.1
+
+
+def test_networks_without_held_out_nodes_say_that_they_are_not_calibrated():
+    clf = quick("replay", validation_fraction=0).learn(**cloud(20))
+    assert (clf.history_[0]["calibrated_on"], clf.history_[0]["temperature"]) == (None, 1.0)
+    with pytest.warns(UserWarning, match="not calibrated, for no node is held out"):
+        clf.predict_proba()
+    assert any("not calibrated" in text for text in clf.diagnose()["warnings"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        clf.predict()
+        held = quick("replay").learn(**cloud(20))
+        held.predict_proba()
+    assert held.history_[0]["calibrated_on"] == "held-out nodes"
+    assert not any("not calibrated" in text for text in held.diagnose()["warnings"])
+
+
+def test_probabilities_stay_honest_when_classes_come():
+    settings = {"epochs": 60, "lr": 0.05, "dropout": 0.0}
+    clf = quick("replay", validation_fraction=0.3, settings=settings)
+    first, rng = cloud(600, 2, spread=0.6), np.random.default_rng(0)
+    first["x"] = np.hstack([first["x"], 0.6 * rng.normal(size=(600, 1))])
+    third = rng.normal(size=(300, 3)) * 0.6 + [0, 0, 1]
+    names = [f"m{at}" for at in range(300)]
+    clf.learn(first["ids"], first["x"], None, first["labels"])
+    clf.learn(names, third, None, ["c2" if at % 3 else None for at in range(300)])
+    sure = clf.predict_proba(names[::3]).max(axis=1).mean()
+    assert abs(sure - clf.score(names[::3], ["c2"] * 100)) < 0.15
+    assert clf.history_[-1]["calibrated_on"] == "held-out nodes"
 
 
 # --- taking back ----------------------------------------------------------------------------

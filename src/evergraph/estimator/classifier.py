@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 from evergraph.errors import InputError
 from evergraph.estimator.config import make_config
-from evergraph.estimator.diagnosis import diagnose
+from evergraph.estimator.diagnosis import UNCALIBRATED, diagnose
 from evergraph.estimator.inputs import from_object, make_change, read_ids, read_labels
 from evergraph.estimator.state import State
 from evergraph.estimator.step import OnEvent, advance, refit
@@ -168,10 +168,15 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     def predict_proba(self, ids: Any = None) -> Array:
         """Returns probabilities over :attr:`classes_`, ``[m, k]``.
 
-        They are calibrated: logits are divided by the temperature that suits the held-out nodes
-        best, which changes no prediction. Without held-out nodes those of networks are not.
+        They are calibrated: logits are divided by the temperature at which held-out nodes are as
+        sure as they are right, which changes no prediction. Without held-out nodes ``analytic``
+        takes left-out training nodes; networks are not calibrated, which a warning says, and
+        ``calibrated_on`` in :attr:`history_`.
         """
-        proba: Array = self._now().probabilities(self._logits(ids)).numpy()
+        logits, state = self._logits(ids), self._now()
+        if state.uncalibrated:
+            warnings.warn(UNCALIBRATED, stacklevel=2)
+        proba: Array = state.probabilities(logits).numpy()
         return proba
 
     def score(self, ids: Any, labels: Any, sample_weight: Any = None) -> float:

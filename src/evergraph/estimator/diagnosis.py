@@ -31,6 +31,10 @@ ENOUGH_LABELS, ENOUGH_HELD_OUT = 100, 20
 MOST_LEARNED = 2_000
 #: Points that features alone may be better by on held-out nodes before a warning.
 MISLED = 2.0
+UNCALIBRATED = (
+    "Probabilities are not calibrated, for no node is held out: do not act on them; begin with a "
+    "'validation_fraction' above 0."
+)
 #: Share of later rows beyond the scale of the features before a warning.
 MOST_BEYOND = 0.05
 
@@ -252,6 +256,8 @@ def _warnings(state: State, classes: list[dict[str, Any]], isolated: int) -> lis
     found += noticed(state)
     if isolated:
         found.append(f"{isolated} nodes of the buffer have no neighbour.")
+    if state.uncalibrated:
+        found.append(UNCALIBRATED)
     if state.graph.num_nodes and not state.classes:
         found.append("No label has been learned yet: there is nothing to predict.")
     return found

@@ -23,7 +23,7 @@ from evergraph.estimator.graph import GrowingGraph, Grown, Id
 from evergraph.events import Event, Stage
 from evergraph.files import to_device
 from evergraph.methods import Method, make_method
-from evergraph.metrics import Array, calibration_error, fit_temperature
+from evergraph.metrics import Array, calibration_error, fit_temperature, shift_weights
 from evergraph.nn.device import Plan, denormals_flushed
 from evergraph.nn.encoders import Block
 from evergraph.nn.receptive_field import ReceptiveField, receptive_field
@@ -51,7 +51,8 @@ class Entry(Config):
 
     ``class_accuracy`` is by class in order of arrival, None without held-out nodes.
     ``class_labels`` counts the labels that were learned by then, by class. ``temperature`` is what
-    logits are divided by for probabilities, ``calibration_error`` what that leaves.
+    logits are divided by for probabilities, ``calibration_error`` what that leaves;
+    ``calibrated_on`` says which nodes tell: None, and a temperature of 1, where none can.
     """
 
     step: int = Field(ge=0)
@@ -69,6 +70,7 @@ class Entry(Config):
     class_labels: list[int] = Field(default_factory=list)
     temperature: float = Field(default=1.0, gt=0)
     calibration_error: float | None = None
+    calibrated_on: str | None = None
     memory_bytes: int = Field(ge=0)
     report: dict[str, Any]
 
@@ -90,6 +92,7 @@ class Judgement(NamedTuple):
     by_class: list[float | None]
     temperature: float
     calibration_error: float | None  # with a temperature that other nodes chose
+    calibrated_on: str | None = "held-out nodes"  # what chose the temperature
 
 
 @dataclass(frozen=True)
@@ -232,24 +235,35 @@ class State:
         """Judges predictions by the held-out nodes.
 
         Of many held-out nodes the same few of each class judge every time, and classes weigh as
-        many nodes as they have.
+        many nodes as they have; for probabilities, as the unlabelled nodes have them.
         """
         k, counts = len(self.classes), torch.bincount(self.held_out.labels, minlength=1)
         judges = self._judges()
-        logits, labels = self.logits(device, judges.nodes), judges.labels
-        if not logits.numel():
-            return Judgement(None, [None] * k, self.learner.method.temperature, None)
+        if not judges.nodes.numel():
+            own = self.learner.method.temperature
+            on = None if own is None else "left-out nodes"
+            return Judgement(None, [None] * k, 1.0 if own is None else own, None, on)
+        rows = torch.cat([judges.nodes, self._unlabelled()])
+        logits, labels = self.logits(device, rows), judges.labels
+        logits, others = logits[: labels.numel()], logits[labels.numel() :].double().numpy()
         right = logits.argmax(dim=1) == labels
         by_class = [_percent(right[labels == label]) for label in range(k)]
         weights = (counts.double() / torch.bincount(labels))[labels]
         accuracy = 100.0 * float((right * weights).sum()) / float(weights.sum())
-        found = _calibrate(logits.double().numpy(), labels.numpy(), weights.numpy())
-        return Judgement(accuracy, by_class, *found)
+        held = (logits.double().numpy(), labels.numpy())
+        shift = shift_weights(*held, weights.numpy(), others)
+        return Judgement(accuracy, by_class, *_calibrate(*held, weights.numpy() * shift))
 
     @property
     def temperature(self) -> float:
         """What logits are divided by for probabilities, as the last change found it."""
         return self.history[-1].temperature if self.history else 1.0
+
+    @property
+    def uncalibrated(self) -> bool:
+        """Whether no node could tell how sure to be of predictions."""
+        last = self.history[-1] if self.classes else None
+        return last is not None and last.calibrated_on is None and last.temperature == 1
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """Turns logits into calibrated probabilities, ``[m, k]``."""
@@ -269,13 +283,22 @@ class State:
         """Chooses the held-out nodes that judge: of every class those that come first by a hash."""
         nodes, labels = self.held_out.nodes, self.held_out.labels
         if nodes.numel() > MOST_JUDGED:
-            order = torch.argsort(nodes * 0x1E3779B97F4A7C15 % (1 << 61))  # wraps around
+            order = _shuffle(nodes)
             order = order[torch.argsort(labels[order], stable=True)]
             counts = torch.bincount(labels)
             rank = torch.arange(order.numel()) - (torch.cumsum(counts, 0) - counts)[labels[order]]
             chosen = order[rank < max(1, MOST_JUDGED // int((counts > 0).sum()))]
             nodes, labels = nodes[chosen], labels[chosen]
         return LabelledNodes(nodes.contiguous(), labels.contiguous())
+
+    def _unlabelled(self) -> Tensor:
+        """Lists nodes without a label: of a large graph, those that come first by a hash."""
+        known = torch.zeros(self.graph.num_nodes, dtype=torch.bool)
+        known[self.held_out.nodes] = known[self.shown.tensor] = True
+        nodes = torch.nonzero(~known)[:, 0]
+        if self.graph.num_nodes > SMALL:
+            nodes = nodes[_shuffle(nodes)[:MOST_JUDGED]]
+        return nodes
 
     def logits(
         self,
@@ -421,6 +444,11 @@ def _calibrate(logits: Array, labels: Array, weights: Array) -> tuple[float, flo
         temperature = fit_temperature(logits[~mine], labels[~mine], weights[~mine])
         proba[mine] = softmax(logits[mine] / temperature, axis=1)
     return fit_temperature(logits, labels, weights), calibration_error(proba, labels, weights)
+
+
+def _shuffle(nodes: Tensor) -> Tensor:
+    """Orders nodes by a hash, which new nodes do not change."""
+    return torch.argsort(nodes * 0x1E3779B97F4A7C15 % (1 << 61))  # wraps around
 
 
 @contextmanager

@@ -128,6 +128,7 @@ def complete(
         class_labels=learned.tolist(),
         temperature=judged.temperature,
         calibration_error=judged.calibration_error,
+        calibrated_on=judged.calibrated_on,
         memory_bytes=method.memory_bytes(),
         report={**told, **report},
     )

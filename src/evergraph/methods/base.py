@@ -121,9 +121,9 @@ class Method(Generic[ConfigT]):
     takes_back: bool = False
 
     @property
-    def temperature(self) -> float:
-        """What logits are best divided by for probabilities, if no held-out node can tell."""
-        return 1.0
+    def temperature(self) -> float | None:
+        """What logits are best divided by for probabilities, if the method knows by itself."""
+        return None
 
     def __init__(self, config: ConfigT) -> None:
         self.config: ConfigT = config

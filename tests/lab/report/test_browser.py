@@ -18,7 +18,7 @@ import pytest
 from evergraph.lab.page import page_data, write_page
 from evergraph.lab.report.collect import collect
 from evergraph.lab.summary import collect_results, compare_pairs
-from made_runs import CLASSES, make_grid, make_run, planted_samples
+from made_runs import CLASSES, make_grid, make_run, planted_probability, planted_samples
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 
@@ -51,7 +51,8 @@ def browser() -> Iterator[Any]:
 def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five variants, six seeds, on Cora; two variants on Citeseer."""
     folder = tmp_path_factory.mktemp("grid")
-    make_grid(folder, METHODS, 6, diagnostics=planted_samples())
+    told = {"diagnostics": planted_samples(), "probability": planted_probability()}
+    make_grid(folder, METHODS, 6, **told)
     make_grid(folder, METHODS[:2], 2, dataset="citeseer")
     (folder / "comparisons.json").write_text('[{"reference": "dslr"}]')
     write_page(page_data(collect(folder)), folder / "report.html")
@@ -112,10 +113,13 @@ def test_page_shows_every_section(open_page: OpenPage, grid: Path):
     draw_all(page)
     assert page.title() == f"{grid.name} · Evergraph"
     sections = page.locator("main > section")
-    assert sections.count() == 11
+    assert sections.count() == 12
     assert page.locator("section.quiet").count() == 0  # there is data for all of them
     assert page.locator("#matrices table.heatmap").count() == 5
     assert page.locator("#matrices td.heat").first.inner_text() == "95.0"
+    assert page.locator("#probabilities .chart").count() == 5
+    assert page.locator("#probabilities circle.dot").count() == 2 * 5
+    assert page.locator("#probabilities table.heatmap").count() == 5
     assert page.locator("#sizes .series").count() == 2
     assert page.locator("#embedding circle.kept").count() == 4
     assert page.locator("#edges line.added").count() == 2
@@ -131,7 +135,7 @@ def test_sections_without_data_say_why(open_page: OpenPage, tmp_path: Path):
     page = open_page(tmp_path / "page.html")
     draw_all(page)
     quiet = page.locator("section.quiet")
-    assert quiet.count() == 6
+    assert quiet.count() == 7  # results of before they told of probabilities among them
     assert all(text.strip().endswith(".") for text in quiet.all_inner_texts())
     assert page.locator("#matrices td.heat").count() == 3
 
@@ -229,6 +233,20 @@ def test_toggles_change_what_is_shown(open_page: OpenPage, grid: Path):
     wait_until(page, "document.querySelectorAll('#summary tbody tr').length === 2")
 
 
+def test_probabilities_of_one_run(open_page: OpenPage, grid: Path):
+    page = open_page(grid / "report.html")
+    draw_all(page)
+    figure = page.locator("#probabilities figure").first
+    assert "ECE 0.075, calibrated on validation nodes" in figure.inner_text()
+    page.locator("#probabilities select").select_option("3")
+    wait_until(page, "document.querySelector('#probabilities svg') !== null")
+    chart = page.locator("#probabilities .chart").first
+    chart.focus()
+    page.keyboard.press("ArrowRight")
+    assert "20 nodes" in page.locator("#tip").inner_text()
+    assert figure.locator("tbody tr").last.locator("td").all_inner_texts() == ["100", "0", "0", "0"]
+
+
 def test_embedding_keeps_planted_clusters_together(open_page: OpenPage, grid: Path):
     page = open_page(grid / "report.html")
     draw_all(page)
@@ -256,6 +274,8 @@ def test_pointing_shows_values(open_page: OpenPage, grid: Path):
         ("#time circle.dot", r"after task [12]: .*\n95 % interval"),
         ("#ablation rect", r"as the reference\nPM .*, n = 6"),
         ("#matrices td.heat", r"after task 1, on alpha \+ beta"),
+        ("#probabilities circle.dot", r"30.0 % sure\n40.0 % right\n120 nodes"),
+        ("#probabilities td.heat", r"alpha, given its class\n100.0 %: 60 of 60 nodes"),
         ("#edges circle.ego", r"node \d+\n.*class\nedge (kept|added|removed)"),
         ("#stages rect", r"training: 3.0 s\n75 % of 4.0 s"),
     ]:
@@ -306,6 +326,7 @@ def test_keyboard_reaches_everything(open_page: OpenPage, grid: Path):
         *("top input", "top a", "summary button", "summary scroll", "differences select"),
         *("differences chart", "matrices heat", "time chart", "time button", "sizes chart"),
         *("ablation input", "ablation chart", "embedding chart", "embedding button"),
+        *("probabilities select", "probabilities chart", "probabilities heat"),
         *("edges chart", "buffer button", "stages chart", "stages summary", "settings summary"),
     }
     assert expected <= reached

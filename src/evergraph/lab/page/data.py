@@ -92,6 +92,7 @@ def _group(group: Group, overlap: float) -> dict[str, Any]:
             "class": [_rounded(run.results["by_class"]) for run in group.runs],
             "known": [_rounded(run.results["task_incremental"]) for run in group.runs],
         },
+        "probability": [_probability(run.results) for run in group.runs],
         "memory_bytes": max(run.results["memory_bytes"] for run in group.runs),
         "memory_bytes_without_graph": most_without_graph([run.results for run in group.runs]),
         **_stages(group.runs),
@@ -104,6 +105,13 @@ def _group(group: Group, overlap: float) -> dict[str, Any]:
 
 def _rounded(scores: dict[str, Any]) -> list[list[float]]:
     return [[round(value, 2) for value in row] for row in scores["accuracy_matrix"]]
+
+
+def _probability(results: dict[str, Any]) -> dict[str, Any] | None:
+    """Takes what the page shows of probabilities; None for results of before they had it."""
+    found = results.get("probability", {})
+    shown = ("ece", "calibrated_on", "reliability", "confusion")
+    return {key: found.get(key) for key in shown} if "reliability" in found else None
 
 
 def _stages(runs: Sequence[Run]) -> dict[str, Any]:

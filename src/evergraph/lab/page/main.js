@@ -28,6 +28,12 @@ const SECTIONS = [
     overTime,
     "Over time",
   ],
+  [
+    "probabilities",
+    "Probabilities",
+    "Left, accuracy by the probability of the class that a node is given, after the last task: on the broken line probabilities mean what they say. Right, what the nodes of each class are given, in percent of them.",
+    probabilities,
+  ],
   ["sizes", "Buffer size", "Variants that differ in the buffer's size alone.", overSize],
   [
     "ablation",

@@ -5,16 +5,9 @@ const taskName = (dataset, task) =>
   dataset.steps?.[task] ??
   dataset.tasks[task].map((label) => dataset.class_names[label]).join(" + ");
 
-function heatCell(found, where, wide) {
-  if (!found || found.mean === null) return h("td", { class: "void" });
-  const strength = 4 + 96 * (found.mean / 100) ** 2.2;
-  const lines = [
-    where,
-    `${spread(found)} %`,
-    found.low === null
-      ? plural(found.n, "run")
-      : `${plural(found.n, "run")}, 95 % interval ${range(found.low, found.high)}`,
-  ];
+// A cell of a heat map, shaded by a percentage; the first line of its tooltip says where it is.
+function shaded(percent, lines, words) {
+  const strength = 4 + 96 * (percent / 100) ** 2.2;
   const show = (event) => {
     const box = event.currentTarget.getBoundingClientRect();
     showTip(lines, box.left + box.width / 2, box.top);
@@ -30,8 +23,20 @@ function heatCell(found, where, wide) {
       onfocus: show,
       onblur: hideTip,
     },
-    number(found.mean, wide ? 0 : 1),
+    words,
   );
+}
+
+function heatCell(found, where, wide) {
+  if (!found || found.mean === null) return h("td", { class: "void" });
+  const lines = [
+    where,
+    `${spread(found)} %`,
+    found.low === null
+      ? plural(found.n, "run")
+      : `${plural(found.n, "run")}, 95 % interval ${range(found.low, found.high)}`,
+  ];
+  return shaded(found.mean, lines, number(found.mean, wide ? 0 : 1));
 }
 
 // Arrow keys move between the cells of a heat map, which is one stop of the tab key.

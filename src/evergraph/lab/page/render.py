@@ -17,8 +17,8 @@ from evergraph.files import make_folder, write_atomic
 #: The page's program in the order of its parts; later ones use earlier ones.
 SCRIPTS = (
     *("dom.js", "statistics.js", "charts.js", "rows.js", "lines.js", "table.js"),
-    *("summary.js", "differences.js", "matrices.js", "time.js", "sizes.js", "bars.js"),
-    *("embedding.js", "edits.js", "buffer.js", "stages.js", "settings.js", "main.js"),
+    *("summary.js", "differences.js", "matrices.js", "time.js", "probabilities.js", "sizes.js"),
+    *("bars.js", "embedding.js", "edits.js", "buffer.js", "stages.js", "settings.js", "main.js"),
 )
 #: Characters that could end a script element or a line of it, however they are quoted.
 UNSAFE = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
