@@ -97,7 +97,7 @@ def complete(
             told = told | {"method": following.config.method, "reason": reason}
         if trained.nodes.numel() or anew:
             known = len(counted.keys() & set(classes)) if following.learner.next_task else 0
-            following, report = _learn(following, trained, known, device, on_event, told=told)
+            following, report = _learn(following, trained, known, device, on_event, told)
         if on_event is not None:
             on_event(Stage(len(state.history), "judging", 1, 1))
         _check_finite(following, change, trained.nodes.numel() > 0 or anew, device)
@@ -369,9 +369,8 @@ def _learn(
     trained: LabelledNodes,
     num_old_classes: int,
     device: torch.device,
-    on_event: OnEvent | None,
-    *,
-    told: Mapping[str, Any],
+    on_event: OnEvent | None = None,
+    told: Mapping[str, Any] | None = None,
 ) -> tuple[State, dict[str, Any]]:
     """Shows the method a view of the present graph and the new labels."""
     config, graph = state.config, state.graph
@@ -414,7 +413,7 @@ def _learn(
     ctx = make_context(learner, view, config.model, config.training, plan, seed=seed)
     ctx.class_names = [str(name) for name in state.classes]
     if on_event is not None:
-        if "stored_bytes" in told:
+        if told and "stored_bytes" in told:
             disk, memory = told["stored_bytes"] / 1e6, told["held_bytes"] / 1e6
             what = f"this change keeps {disk:.1f} MB on disk and {memory:.1f} MB in memory"
             plan = replace(plan, reason=f"{plan.reason}; {what}")
@@ -453,7 +452,7 @@ def _choose_method(state: State, trained: LabelledNodes, device: torch.device) -
         changed = {"method": method, "settings": settings, "buffer_size": None}
         found = make_config(given | changed)
         tried = replace(state, config=found, learner=State.initial(found).learner)
-        tried, _ = _learn(tried, rest, 0, device, None)
+        tried, _ = _learn(tried, rest, 0, device)
         return tried.logits(device, asked.nodes).argmax(dim=1) == asked.labels
 
     method, count = USUAL, asked.nodes.numel()
