@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from evergraph.estimator.config import EstimatorConfig, read_config
-from evergraph.estimator.graph import SPARSE, Array, GrowingGraph, Grown, Names
+from evergraph.estimator.graph import SPARSE, Array, GrowingGraph, Grown, Names, are_distinct
 from evergraph.estimator.inputs import Change, make_change, unique_ids
 from evergraph.estimator.state import SMALL, Edits, Entry, GrownLabels, State
 from evergraph.files import physical_memory
@@ -121,7 +121,7 @@ def restore_state(content: Mapping[str, Any]) -> State:
 def _restore_names(content: Mapping[str, Any]) -> Names:
     names = Names(content["keys"], content["text"], content["ends"])
     _check_kind(names.keys.array, "int64", 1)
-    if not names.are_distinct:
+    if not are_distinct(names.keys.array):
         raise ValueError("a name twice")
     if names.text is not None and names.ends is not None:
         data, ends = names.text.array, names.ends.array

@@ -218,12 +218,6 @@ class Names:
         text = self.text.array[np.repeat(stay, lengths)]
         return Names(keys, Grown.of(text), Grown.of(np.cumsum(lengths[stay])))
 
-    @property
-    def are_distinct(self) -> bool:
-        """Tells whether no two keys are the same."""
-        self._index.cover(self.keys.array)
-        return all((keys[1:] > keys[:-1]).all() for keys, _ in self._index.runs)
-
     def _by_key(self, keys: Array) -> Array:
         """Looks keys up; what is found may be another name of the same key."""
         self._index.cover(self.keys.array)
