@@ -28,8 +28,8 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     """Classifies the nodes of a growing graph and keeps what it learned.
 
     Feed it batches as they come: new nodes, new edges, some labels, sometimes new classes.
-    Labels that were learned are not listed beyond the method's buffer; docs/privacy.md says what
-    can be recovered nonetheless. A call either happens wholly or, if it raises, not at all.
+    A call either happens wholly or, if it raises, not at all. docs/privacy.md says which labels a
+    method keeps, and what can be recovered of others.
 
     Args:
         method: A registered method, see ``evergraph methods``; ``auto`` is ``analytic``, unless a
@@ -113,10 +113,10 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     def remove(self, ids: Any = None, edges: Any = None) -> Self:
         """Removes nodes with all that is kept of them, or single edges.
 
-        What their labels taught is taken back by ``analytic`` with ``statistics="exact"`` alone;
-        otherwise it stays in the network or the statistics, which a warning and
-        :attr:`history_` say. A class without nodes stays in :attr:`classes_`, whose order is that
-        of the probabilities.
+        ``analytic`` takes back what their labels taught, exactly, on graphs of up to 50,000 nodes
+        (of any size with ``statistics="exact"``), and a class without labels is gone from
+        :attr:`classes_`. Otherwise both stay in the network or the statistics until :meth:`refit`,
+        which a warning and :attr:`history_` say.
         """
         return self._apply("remove", removed=ids, removed_edges=edges)
 
@@ -124,8 +124,8 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         """Learns anew on the present graph, so that nothing stays of what is gone.
 
         It learns from the labels that the method keeps (the buffer's, all for ``joint`` and for
-        ``analytic`` with ``statistics="exact"``) and from those given. With a small buffer and no
-        labels most is forgotten.
+        ``analytic`` where it takes back) and from those given. With a small buffer and no labels
+        most is forgotten; a class without a label is gone.
 
         Args:
             labels: A mapping of known ids to names of known classes.
@@ -255,7 +255,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
                 words = " and ".join(f"'{key}'" for key in sorted(unused))
                 told = f"Setting {words} has no effect on {config.method}"
                 unless = ", which 'auto' is unless it finds a network better"
-                warnings.warn(f"{told}{unless if config.undecided else ''}.", stacklevel=3)
+                warnings.warn(f"{told}{unless if self.method == 'auto' else ''}.", stacklevel=3)
         return self._state
 
     def _learned(self) -> State:

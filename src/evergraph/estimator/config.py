@@ -74,11 +74,6 @@ class EstimatorConfig(Config):
         """Names the settings that have no effect beside the others."""
         return method.unused() | self.training.unused
 
-    @property
-    def undecided(self) -> bool:
-        """Whether ``auto`` has yet to choose."""
-        return self.parameters.method == "auto" and self.chosen is None
-
 
 def make_config(given: Mapping[str, Any], chosen: str | None = None) -> EstimatorConfig:
     """Completes what a user gave with the preset's and the method's defaults.

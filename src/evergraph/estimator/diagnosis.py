@@ -141,8 +141,7 @@ def features_alone(
     at = torch.nonzero(torch.isin(held.labels, classes)).flatten()
     at = at[evenly_spaced(at.numel(), MOST_JUDGED, at.device)]
     judges = LabelledNodes(held.nodes[at], held.labels[at])
-    few = trained.nodes.numel() < ENOUGH_LABELS or judges.nodes.numel() < ENOUGH_HELD_OUT
-    if few or classes.numel() < 2:
+    if judges.nodes.numel() < ENOUGH_HELD_OUT or classes.numel() < 2:
         return {}
     some = trained.take(evenly_spaced(trained.nodes.numel(), MOST_LEARNED, trained.nodes.device))
     asked = {**state.config.training.model_dump(), **state.config.settings}
@@ -189,7 +188,7 @@ def what_stays(state: State, change: Change) -> dict[str, int]:
     count = int(np.isin(rows, state.shown.array).sum())
     if method.takes_back or not count:
         return {}
-    place, remedy = "the network", "refit() learns anew without them"
+    place, remedy = "the network", "refit() learns anew without them and classes they leave empty"
     if state.learner.model is None:
         place, remedy = "its statistics", "a state with statistics=exact takes them back"
     warnings.warn(

@@ -17,7 +17,12 @@ from torch import Tensor
 from evergraph.config import NEEDED_VALIDATION, settable_keys
 from evergraph.errors import InputError
 from evergraph.estimator.config import NETWORK, USUAL, make_config
-from evergraph.estimator.diagnosis import features_alone, no_longer_exact, what_stays
+from evergraph.estimator.diagnosis import (
+    ENOUGH_LABELS,
+    features_alone,
+    no_longer_exact,
+    what_stays,
+)
 from evergraph.estimator.graph import GrowingGraph, Grown, Id, Neighbourhood, kind_of, show
 from evergraph.estimator.inputs import Change
 from evergraph.estimator.state import Edits, Entry, GrownLabels, State, draw_share, move
@@ -92,17 +97,19 @@ def complete(
     counted = dict(zip(state.classes, state.class_labels, strict=True))
     with denormals_flushed():
         anew = following.learner.method.takes_back and following.learner.next_task > 0
-        if trained.nodes.numel() and following.config.undecided:
+        config, count = following.config, trained.nodes.numel()
+        if count and config.parameters.method == "auto" and config.chosen is None:
             following, reason = _choose_method(following, trained, device)
             told = told | {"method": following.config.method, "reason": reason}
-        if trained.nodes.numel() or anew:
+        if count or anew:
             known = len(counted.keys() & set(classes)) if following.learner.next_task else 0
             following, report = _learn(following, trained, known, device, on_event, told)
         if on_event is not None:
             on_event(Stage(len(state.history), "judging", 1, 1))
-        _check_finite(following, change, trained.nodes.numel() > 0 or anew, device)
+        _check_finite(following, change, count > 0 or anew, device)
         judged = following.judge(device)
-        told = told | features_alone(following, trained, device)
+        if count >= ENOUGH_LABELS:
+            told = told | features_alone(following, trained, device)
         following.learner.context = None
     fresh = trained.labels[: 0 if change.kind == "refit" else None]  # seen before, for the most
     learned = torch.bincount(fresh, minlength=len(classes))
@@ -121,7 +128,7 @@ def complete(
         removed_nodes=len(change.removed),
         new_classes=[str(name) for name in classes if name not in counted],
         removed_classes=[str(name) for name in state.classes if name not in set(classes)],
-        trained_on=trained.nodes.numel(),
+        trained_on=count,
         held_out=following.held_out.pairs.length,
         accuracy=judged.accuracy,
         class_accuracy=judged.by_class,
