@@ -210,8 +210,8 @@ class State:
     def judge(self, device: torch.device) -> Judgement:
         """Judges predictions by the held-out nodes.
 
-        Of many held-out nodes the same few of each class judge every time, and classes weigh as
-        many nodes as they have; for probabilities, as the unlabelled nodes have them.
+        Of many held-out nodes the same few judge every time, and classes weigh as many nodes as
+        they have; for probabilities, as the unlabelled nodes have them.
         """
         k, counts = len(self.classes), torch.bincount(self.held_out.labels, minlength=1)
         judges = self._judges()
@@ -256,14 +256,19 @@ class State:
         return [*counts, *[0] * (k - len(counts))]
 
     def _judges(self) -> LabelledNodes:
-        """Chooses the held-out nodes that judge: of every class those that come first by a hash."""
+        """Chooses the held-out nodes that judge: of every class those that come first by a hash.
+
+        Of small classes there are more than their share, but not as many as of large ones: these
+        decide the accuracy and the temperature.
+        """
         nodes, labels = self.held_out.nodes, self.held_out.labels
         if nodes.numel() > MOST_JUDGED:
             order = _shuffle(nodes)
             order = order[torch.argsort(labels[order], stable=True)]
             counts = torch.bincount(labels)
             rank = torch.arange(order.numel()) - (torch.cumsum(counts, 0) - counts)[labels[order]]
-            chosen = order[rank < max(1, MOST_JUDGED // int((counts > 0).sum()))]
+            quota = MOST_JUDGED * counts.sqrt() / counts.sqrt().sum()
+            chosen = order[rank < quota.round().clamp(min=1)[labels[order]]]
             nodes, labels = nodes[chosen], labels[chosen]
         return LabelledNodes(nodes.contiguous(), labels.contiguous())
 
