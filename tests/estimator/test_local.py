@@ -237,6 +237,14 @@ def test_few_of_many_held_out_nodes_judge_and_classes_weigh_what_they_have(
     assert present.judge(cpu) == everyone
 
 
+def test_large_classes_have_more_judges(monkeypatch: pytest.MonkeyPatch):
+    labels = ["large"] * 180 + ["small"] * 20
+    clf = quick("finetune", validation_fraction=0.5, settings={"epochs": 1})
+    clf.learn([*range(200)], torch.rand(200, 3, generator=torch.Generator()), labels=labels)
+    monkeypatch.setattr(state, "MOST_JUDGED", 12)
+    assert torch.bincount(clf._now()._judges().labels).tolist() == [9, 3]
+
+
 def test_a_learner_is_copied_only_to_learn():
     clf = quick(validation_fraction=0).learn(["a", "b"], torch.eye(2), labels=["u", "v"])
     before = clf._now().learner

@@ -44,6 +44,8 @@ SMALL = 10_000
 MANY, BLOCK = 50_000, 10_000
 #: The most held-out nodes that judge one change.
 MOST_JUDGED = 500
+#: About how many nodes of a large graph tell the class shares of those without a label.
+FEW_UNLABELLED = 200
 
 
 class Entry(Config):
@@ -234,8 +236,8 @@ class State:
     def judge(self, device: torch.device) -> Judgement:
         """Judges predictions by the held-out nodes.
 
-        Of many held-out nodes the same few of each class judge every time, and classes weigh as
-        many nodes as they have; for probabilities, as the unlabelled nodes have them.
+        Of many held-out nodes the same few judge every time, and classes weigh as many nodes as
+        they have; for probabilities, as the unlabelled nodes have them.
         """
         k, counts = len(self.classes), torch.bincount(self.held_out.labels, minlength=1)
         judges = self._judges()
@@ -280,25 +282,29 @@ class State:
         return [*counts, *[0] * (k - len(counts))]
 
     def _judges(self) -> LabelledNodes:
-        """Chooses the held-out nodes that judge: of every class those that come first by a hash."""
+        """Chooses the held-out nodes that judge: of every class those that come first by a hash.
+
+        Of small classes there are more than their share, but not as many as of large ones: these
+        decide the accuracy and the temperature.
+        """
         nodes, labels = self.held_out.nodes, self.held_out.labels
         if nodes.numel() > MOST_JUDGED:
-            order = _shuffle(nodes)
+            order = torch.argsort(nodes * 0x1E3779B97F4A7C15 % (1 << 61))  # wraps around
             order = order[torch.argsort(labels[order], stable=True)]
             counts = torch.bincount(labels)
             rank = torch.arange(order.numel()) - (torch.cumsum(counts, 0) - counts)[labels[order]]
-            chosen = order[rank < max(1, MOST_JUDGED // int((counts > 0).sum()))]
+            quota = MOST_JUDGED * counts.sqrt() / counts.sqrt().sum()
+            chosen = order[rank < quota.round().clamp(min=1)[labels[order]]]
             nodes, labels = nodes[chosen], labels[chosen]
         return LabelledNodes(nodes.contiguous(), labels.contiguous())
 
     def _unlabelled(self) -> Tensor:
-        """Lists nodes without a label: of a large graph, those that come first by a hash."""
-        known = torch.zeros(self.graph.num_nodes, dtype=torch.bool)
+        """Lists nodes without a label; of a large graph a few, evenly spaced."""
+        known = torch.zeros(n := self.graph.num_nodes, dtype=torch.bool)
         known[self.held_out.nodes] = known[self.shown.tensor] = True
-        nodes = torch.nonzero(~known)[:, 0]
-        if self.graph.num_nodes > SMALL:
-            nodes = nodes[_shuffle(nodes)[:MOST_JUDGED]]
-        return nodes
+        count = n - self.held_out.pairs.length - self.shown.length
+        rows = torch.arange(0, n, max(1, count // FEW_UNLABELLED) if n > SMALL else 1)
+        return rows[~known[rows]]
 
     def logits(
         self,
@@ -444,11 +450,6 @@ def _calibrate(logits: Array, labels: Array, weights: Array) -> tuple[float, flo
         temperature = fit_temperature(logits[~mine], labels[~mine], weights[~mine])
         proba[mine] = softmax(logits[mine] / temperature, axis=1)
     return fit_temperature(logits, labels, weights), calibration_error(proba, labels, weights)
-
-
-def _shuffle(nodes: Tensor) -> Tensor:
-    """Orders nodes by a hash, which new nodes do not change."""
-    return torch.argsort(nodes * 0x1E3779B97F4A7C15 % (1 << 61))  # wraps around
 
 
 @contextmanager
