@@ -103,7 +103,7 @@ def complete(
             told = told | {"method": following.config.method, "reason": reason}
         if count or anew:
             known = len(counted.keys() & set(classes)) if following.learner.next_task else 0
-            following, report = _learn(following, trained, known, device, on_event, told)
+            following, report = _learn(following, trained, known, device, on_event, told=told)
         if on_event is not None:
             on_event(Stage(len(state.history), "judging", 1, 1))
         _check_finite(following, change, count > 0 or anew, device)
@@ -377,6 +377,7 @@ def _learn(
     num_old_classes: int,
     device: torch.device,
     on_event: OnEvent | None = None,
+    *,
     told: Mapping[str, Any] | None = None,
 ) -> tuple[State, dict[str, Any]]:
     """Shows the method a view of the present graph and the new labels."""
