@@ -133,8 +133,8 @@ def membership(method: str, seed: int, epochs: int) -> None:
     """Tells nodes whose labels were learned from others by the loss of their label.
 
     A member is one of 200 nodes with labels that say nothing of their features, so that to fit
-    them is to remember them; the others are drawn alike and never learned. The attacker puts them
-    back into the graph after the removal, without their labels.
+    them is to remember them; the others are drawn alike and never learned. More labels come before
+    the members are removed. The attacker puts them back into the graph, without their labels.
     """
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 5, 1_400)
@@ -142,9 +142,10 @@ def membership(method: str, seed: int, epochs: int) -> None:
     labels[1_000:] = rng.integers(0, 5, 400)
     edges = joined(rng, labels, 2, 0.3)
     edges = edges[(edges < 1_000).any(axis=1)]
-    shown = np.arange(1_400) < 1_200
-    members = list(range(1_000, 1_200))
+    names, members, late = np.arange(1_400), list(range(1_000, 1_200)), list(range(600, 1_000))
+    shown = (names < 600) | np.isin(names, members)
     clf = learned(method, (x, labels, edges), shown, seed, **settings_of(method, epochs))
+    clf.update(late, labels=labels[late].tolist())
 
     def auc() -> float:
         asked = np.arange(1_000, 1_400)

@@ -17,7 +17,8 @@ rng = np.random.default_rng(0)
 year = rng.integers(0, 4, graph.num_nodes)
 year[np.isin(topics, ["Theory", "Rule_Learning"])] = 3  # topics that nobody wrote about before
 
-clf = ContinualNodeClassifier(buffer_size=100, settings={"epochs": epochs, "link_epochs": epochs})
+settings = {"epochs": epochs, "link_epochs": epochs}
+clf = ContinualNodeClassifier("dslr", buffer_size=100, settings=settings)
 for now in range(4):
     new = np.flatnonzero(year == now)
     cited = edges[year[edges].max(axis=1) == now]  # both papers are there, one of them is new

@@ -166,12 +166,12 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
 
     def unused(self) -> frozenset[str]:
         """Names the network's settings where there is none, and the buffer's likewise."""
-        network = {*TrainConfig.model_fields, *ModelConfig.model_fields} - {"class_weight"}
-        network = network if self.rows == "smoothed" else set()
-        network -= {"metric"} if self.class_weight == "auto" else set()
-        network |= {"metric"} if self.class_weight != "auto" else set()
+        own = {"class_weight", "metric"}
+        network = {*TrainConfig.model_fields, *ModelConfig.model_fields} - own
+        unused = set() if self.class_weight == "auto" else {"metric"}
+        unused |= network if self.rows == "smoothed" else set()
         buffer = super().unused() if self.statistics == "refresh" else BufferConfig.model_fields
-        return frozenset(network | set(buffer))
+        return frozenset(unused | set(buffer))
 
     @classmethod
     def hashed_as(cls, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -209,10 +209,6 @@ def read_change(tables: dict[str, Table], state: State) -> Change:
             if "label" in table.columns:
                 named = zip(ids, table.texts("label", gaps=True), strict=True)
                 labels |= {node: label for node, label in named if label is not None}
-    for name, used in COLUMNS.items():
-        if name in tables:
-            extra = [column for column in tables[name].columns if column not in used]
-            warn_of_extra(f"'{tables[name].path}'", extra)
     if "labels" in tables:
         table = tables["labels"]
         ids = like(kind, table.ids())
@@ -223,6 +219,10 @@ def read_change(tables: dict[str, Table], state: State) -> Change:
             parts[field] = list(zip(*(like(kind, end) for end in ends), strict=True))
     if "remove_nodes" in tables:
         parts["removed"] = like(kind, tables["remove_nodes"].ids())
+    for name, used in COLUMNS.items():
+        if name in tables:
+            extra = [column for column in tables[name].columns if column not in used]
+            warn_of_extra(f"'{tables[name].path}'", extra)
     labels = read_labels(labels, [], state.classes)
     names = like(type(state.classes[0]) if state.classes else None, list(labels.values()))
     labels = dict(zip(labels, names, strict=True))
