@@ -8,7 +8,7 @@ their scale does not matter.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from evergraph.closed_form.features import Rows, propagation_matrix
 from evergraph.closed_form.moments import Moments
-from evergraph.closed_form.propagation import evenly_spaced, mix, powers
+from evergraph.closed_form.propagation import coefficients, evenly_spaced, mix, powers
 from evergraph.closed_form.ridge import Ridge
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.tasks import LabelledNodes
@@ -177,16 +177,14 @@ class LeftOut:
         What the likely one makes of all scores is returned too: it is computed on the way.
         """
         mean = propagation_matrix(graph, "mean", self_loops=True)
-        own, earlier = [], []
-
-        def noted() -> Iterator[Tensor]:
-            for step in powers(scores, mean):
-                picked = self.pick(self.split(step))
-                own.append(picked[0])
-                earlier.append(picked[1])
-                yield step
-
-        mixed = mix(noted(), likely)
+        own, earlier, shares = [], [], coefficients(likely)
+        mixed = scores if likely == 1 else shares[0] * scores  # 1 leaves them: no copy
+        for at, step in enumerate(powers(scores, mean)):
+            picked = self.pick(self.split(step))
+            own.append(picked[0])
+            earlier.append(picked[1])
+            if at and likely < 1:
+                mixed.add_(step, alpha=shares[at])
         losses = {value: self.loss(mix(own, value), mix(earlier, value)) for value in teleports}
         return losses, mixed
 

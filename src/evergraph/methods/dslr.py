@@ -34,7 +34,7 @@ from evergraph.structure import (
 )
 
 #: Most nodes of a large graph that may be candidates wherever they are.
-SAMPLED = 1024
+SAMPLED = 8192
 
 
 class DSLRConfig(StructureConfig, ReplayConfig):
