@@ -91,8 +91,8 @@ def test_estimator_follows_the_recorded_predictions(method, monkeypatch):
             assert told["memory_bytes"] == before["memory_bytes"]
 
 
-#: Tuned anew since, for another reading of them.
-RETUNED = ("lwf", "ewc", "mas", "twp")
+#: Tuned since: for another reading of them, and joint training for the first time.
+RETUNED = ("lwf", "ewc", "mas", "twp", "joint")
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,8 @@ def test_presets_use_known_datasets_and_keys(dataset: str):
     known = set().union(*(settable_keys(method) for method in METHODS))
     origins = set().union(*ORIGINS.values())
     assert dataset in DATASETS
-    assert read_presets()[dataset].keys() <= METHODS.keys() | {"all"}
+    named = {Variant.parse(name).name for name in read_presets()[dataset]}  # of variants too
+    assert named <= METHODS.keys() | {"all"}
     for part in read_presets()[dataset].values():
         assert part.keys() <= known
         assert all(by_origin.keys() <= origins for by_origin in part.values())

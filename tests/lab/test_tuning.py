@@ -28,7 +28,7 @@ def search_of(method: str = "lwf", dataset: str = "graph.npz", recipe: bool = Fa
 @pytest.mark.parametrize("dataset", [*list(read_presets())[1:], "graph.npz"])
 @pytest.mark.parametrize("method", METHODS)
 def test_declared_grids_hold_values_that_the_method_takes_and_the_start(method: str, dataset: str):
-    grid = {**method_class(method).search, **RECIPE}
+    grid = {**RECIPE, **method_class(method).search}
     search = search_of(method, dataset, recipe=True)
     for key, values in grid.items():
         assert len(set(values)) == len(values) > 1

@@ -242,6 +242,7 @@ class State:
         k, counts = len(self.classes), torch.bincount(self.held_out.labels, minlength=1)
         judges = self._judges()
         if not judges.nodes.numel():
+            self.logits(device, judges.nodes)  # known from now on, unless the graph is large
             own = self.learner.method.temperature
             on = None if own is None else "left-out nodes"
             return Judgement(None, [None] * k, 1.0 if own is None else own, None, on)

@@ -63,7 +63,7 @@ class Search:
     Optuna's tree-structured Parzen estimator proposes points of the grid, none twice. Numbers are
     searched by their place in the grid, which is how a grid of powers is searched by its logarithm;
     words as categories. Settings that are given, and those without effect, are not searched; with
-    ``recipe``, :data:`RECIPE` is besides the method's own grid.
+    ``recipe``, :data:`RECIPE` is besides the method's own grid, which comes first.
     """
 
     def __init__(
@@ -78,7 +78,8 @@ class Search:
             )
         config = resolve(dataset, method, 0, self.shared)
         now = {**config.settings, **config.training.model_dump(), **config.model.model_dump()}
-        declared = {**method_class(method.name).search, **(RECIPE if recipe else {})}
+        own = method_class(method.name).search
+        declared = {**own, **(RECIPE if recipe else {}), **own}
         fixed = {*method.options, *shared, *config.unused()}
         self.start = {key: now[key] for key in declared if key not in fixed}  # the first trial
         self.space: dict[str, tuple[Any, ...]] = {}  # the grid

@@ -134,7 +134,7 @@ def judged(outcome: Outcome, experiment: Experiment | None = None) -> dict[str, 
                     entries.append({**entry, **mean_std(values), "claims": claims})
     timed = frozenset(metric.key for metric in experiment.metrics if metric.timed)
     statements = experiment.statements
-    if outcome["as_printed"]:
+    if outcome.get("as_printed"):
         statements = [s._replace(by_construction=None) if s.ours_alone else s for s in statements]
     return {
         **measured(outcome),
