@@ -227,6 +227,9 @@ def test_few_of_many_held_out_nodes_judge_and_classes_weigh_what_they_have(
     held = present.held_out
     assert held.pairs.length > 12
     monkeypatch.setattr(state, "MOST_JUDGED", 12)
+    assert present._judges().nodes.numel() == held.pairs.length  # all nodes are predicted anyway
+    monkeypatch.setattr(state, "SMALL", 0)
+    present.__dict__.pop("_logits")
     judges = present._judges()
     assert torch.bincount(judges.labels).tolist() == [2] * 6
     assert torch.isin(judges.nodes, held.nodes).all()
@@ -242,6 +245,8 @@ def test_large_classes_have_more_judges(monkeypatch: pytest.MonkeyPatch):
     clf = quick("finetune", validation_fraction=0.5, settings={"epochs": 1})
     clf.learn([*range(200)], torch.rand(200, 3, generator=torch.Generator()), labels=labels)
     monkeypatch.setattr(state, "MOST_JUDGED", 12)
+    monkeypatch.setattr(state, "SMALL", 0)
+    clf._now().__dict__.pop("_logits")
     assert torch.bincount(clf._now()._judges().labels).tolist() == [9, 3]
 
 

@@ -236,8 +236,8 @@ class State:
     def judge(self, device: torch.device) -> Judgement:
         """Judges predictions by the held-out nodes.
 
-        Of many held-out nodes the same few judge every time, and classes weigh as many nodes as
-        they have; for probabilities, as the unlabelled nodes have them.
+        Where nodes are predicted one by one, few of many judge; classes weigh as many nodes as they
+        have, for probabilities as the unlabelled nodes have them.
         """
         k, counts = len(self.classes), torch.bincount(self.held_out.labels, minlength=1)
         judges = self._judges()
@@ -283,13 +283,14 @@ class State:
         return [*counts, *[0] * (k - len(counts))]
 
     def _judges(self) -> LabelledNodes:
-        """Chooses the held-out nodes that judge: of every class those that come first by a hash.
+        """Chooses the held-out nodes that judge: all of them where all nodes are predicted.
 
-        Of small classes there are more than their share, but not as many as of large ones: these
-        decide the accuracy and the temperature.
+        Otherwise, of every class those that come first by a hash. Of small classes there are more
+        than their share, but not as many as of large ones: these decide the accuracy and the
+        temperature.
         """
         nodes, labels = self.held_out.nodes, self.held_out.labels
-        if nodes.numel() > MOST_JUDGED:
+        if nodes.numel() > MOST_JUDGED and self._depth is not None:
             order = torch.argsort(nodes * 0x1E3779B97F4A7C15 % (1 << 61))  # wraps around
             order = order[torch.argsort(labels[order], stable=True)]
             counts = torch.bincount(labels)
@@ -300,11 +301,11 @@ class State:
         return LabelledNodes(nodes.contiguous(), labels.contiguous())
 
     def _unlabelled(self) -> Tensor:
-        """Lists nodes without a label; of a large graph a few, evenly spaced."""
+        """Lists nodes without a label; a few, evenly spaced, where not all are predicted."""
         known = torch.zeros(n := self.graph.num_nodes, dtype=torch.bool)
         known[self.held_out.nodes] = known[self.shown.tensor] = True
         count = n - self.held_out.pairs.length - self.shown.length
-        rows = torch.arange(0, n, max(1, count // FEW_UNLABELLED) if n > SMALL else 1)
+        rows = torch.arange(0, n, 1 if self._depth is None else max(1, count // FEW_UNLABELLED))
         return rows[~known[rows]]
 
     def logits(
@@ -320,11 +321,9 @@ class State:
         """
         learner, n = self.learner, self.graph.num_nodes
         if self.known_logits is None and learner.next_task and n:
-            depth = learner.method.reach(self.config.model.num_layers)
-            if learner.context is not None and learner.context.prepared:
-                depth = None  # all rows are there, as they were learned from
+            depth = self._depth
             with denormals_flushed(), torch.no_grad():
-                if depth is not None and rows is not None and n > max(SMALL, 10 * rows.numel()):
+                if depth is not None and rows is not None and n > 10 * rows.numel():
                     with _one_thread():
                         return self._predict_near(rows, depth, device).cpu()
                 self.__dict__["_logits"] = self._predict(device, on_event).cpu()
@@ -332,6 +331,15 @@ class State:
         if found is None:
             found = torch.zeros(n, len(self.classes))
         return found if rows is None else found[rows]
+
+    @property
+    def _depth(self) -> int | None:
+        """How far a node's prediction reaches, None where all nodes are predicted at once."""
+        context = self.learner.context
+        if context is not None and context.prepared:
+            return None  # all rows are there, as they were learned from
+        few = self.known_logits is not None or self.graph.num_nodes <= SMALL
+        return None if few else self.learner.method.reach(self.config.model.num_layers)
 
     @property
     def known_logits(self) -> Tensor | None:
