@@ -9,7 +9,7 @@ from pydantic import Field
 
 from evergraph.config import complete, read_presets, settable_keys
 from evergraph.errors import InputError, unknown_name
-from evergraph.methods import MethodConfig, TrainConfig, method_class
+from evergraph.methods import METHODS, MethodConfig, TrainConfig, method_class
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol
 from evergraph.stream.features import Scaling
@@ -83,6 +83,8 @@ def make_config(given: Mapping[str, Any], chosen: str | None = None) -> Estimato
     parameters = parse(Parameters, given)
     options = dict(parameters.settings)
     named = USUAL if parameters.method == "auto" else parameters.method
+    if named not in METHODS:
+        raise unknown_name("method", named, {*METHODS, "auto"})
     known = settable_keys(named) - set(Protocol.model_fields)
     if parameters.buffer_size is not None:
         if "buffer_size" not in known:
