@@ -74,11 +74,11 @@ def measure(
     column = np.argsort(clf.classes_)  # classes are numbers; every one of them has been learned
     proba, truth = clf.predict_proba(rows.tolist())[:, column], labels.numpy()
     entry = clf.history_[-1]
-    plain = softmax(np.log(proba.clip(min=1e-300)) * entry["temperature"], axis=1)
+    plain = softmax(clf._now().logits(torch.device("cpu"), rows).double().numpy(), axis=1)
     scores = probability_scores(proba, truth)
     return {
         "accuracy": 100 * float((proba.argmax(axis=1) == truth).mean()),
-        "before": calibration_error(plain, truth),
+        "before": calibration_error(plain[:, column], truth),
         **{key: value for key, value in scores.items() if isinstance(value, float)},
         "held_out": entry["accuracy"],
         "told_ece": entry["calibration_error"],

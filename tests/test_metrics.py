@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import softmax
 
 from evergraph.metrics import (
     Scores,
     StreamScores,
     calibration_error,
+    evened,
+    fit_exponent,
     fit_temperature,
     probability_scores,
     scores,
@@ -137,6 +140,26 @@ def test_temperature_brings_overconfident_logits_back():
     assert fit_temperature(7 * logits, labels, ones) == pytest.approx(7, rel=0.1)
     impossible = np.hstack([7 * logits, np.full((4000, 1), -1e9)])
     assert fit_temperature(impossible, labels, ones) == pytest.approx(7, rel=0.1)
+
+
+def test_exponent_evens_rows_whose_scale_tells_nothing():
+    rng = np.random.default_rng(0)
+    logits = 2 * rng.normal(size=(4000, 5))
+    labels = (softmax(logits, axis=1).cumsum(axis=1) < rng.random((4000, 1))).sum(axis=1)
+    ones, scale = np.ones(4000), np.exp(rng.normal(size=(4000, 1)))
+    assert fit_exponent(logits, labels, ones) < 0.15
+    assert fit_exponent(scale * logits, labels, ones) > 0.6
+    few = np.arange(8)
+    assert fit_exponent((scale * logits)[few], labels[few], ones[few]) < 0.3
+    even = evened(scale * logits, 1.0)
+    assert (even.argmax(axis=1) == logits.argmax(axis=1)).all()
+    assert np.allclose(even, evened(logits, 1.0))
+    error = {}
+    for exponent in (0.0, fit_exponent(scale * logits, labels, ones)):
+        shown = evened(scale * logits, exponent)
+        proba = softmax(shown / fit_temperature(shown, labels, ones), axis=1)
+        error[exponent > 0] = calibration_error(proba, labels)
+    assert error[True] < error[False] / 2
 
 
 def test_a_few_nodes_that_are_right_make_nothing_certain():

@@ -102,7 +102,7 @@ def test_train_judges_probabilities_after_the_last_task(make_graph):
     assert all(event.probability == {} for event in before)
     assert last.probability.keys() == {
         *("ece", "brier", "log_loss", "balanced_accuracy", "macro_f1", "reliability"),
-        *("confusion", "temperature", "calibrated_on"),
+        *("confusion", "temperature", "exponent", "calibrated_on"),
     }
     assert last.probability["calibrated_on"] == "left-out nodes"
     assert last.probability["balanced_accuracy"] == pytest.approx(

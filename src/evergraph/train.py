@@ -14,7 +14,14 @@ from torch import Tensor
 from evergraph.errors import InputError
 from evergraph.events import Epoch, Event, Stage, TaskDone, TaskStarted
 from evergraph.methods import NEEDS, Descent, Method, TaskContext, TrainConfig
-from evergraph.metrics import Array, fit_temperature, probability_scores, shift_weights
+from evergraph.metrics import (
+    Array,
+    evened,
+    fit_exponent,
+    fit_temperature,
+    probability_scores,
+    shift_weights,
+)
 from evergraph.nn import ENCODERS, ModelConfig, NodeClassifier
 from evergraph.nn.device import (
     Plan,
@@ -249,14 +256,16 @@ def judge_probabilities(
     judged, labels = of(nodes)
     if not labels.size:
         return {}
-    calibrated_on = None if temperature is None else "left-out nodes"
+    calibrated_on, exponent = None if temperature is None else "left-out nodes", 0.0
     if held.numel():
         sure, truth = of(held)
         weights = shift_weights(sure, truth, np.ones(truth.size), judged)
-        temperature, calibrated_on = fit_temperature(sure, truth, weights), "validation nodes"
+        exponent, calibrated_on = fit_exponent(sure, truth, weights), "validation nodes"
+        temperature = fit_temperature(evened(sure, exponent), truth, weights)
     divisor = 1.0 if temperature is None else temperature
-    found = {"temperature": divisor, "calibrated_on": calibrated_on}
-    return probability_scores(softmax(judged / divisor, axis=1), labels) | found
+    found = {"temperature": divisor, "exponent": exponent, "calibrated_on": calibrated_on}
+    proba = softmax(evened(judged, exponent) / divisor, axis=1)
+    return probability_scores(proba, labels) | found
 
 
 def hits(logits: Tensor, judged: LabelledNodes) -> Tensor:

@@ -168,10 +168,10 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     def predict_proba(self, ids: Any = None) -> Array:
         """Returns probabilities over :attr:`classes_`, ``[m, k]``.
 
-        They are calibrated: logits are divided by the temperature at which held-out nodes are as
-        sure as they are right, which changes no prediction. Without held-out nodes ``analytic``
-        takes left-out training nodes; networks are not calibrated, which a warning says, and
-        ``calibrated_on`` in :attr:`history_`.
+        They are calibrated: rows of logits are evened and divided by the temperature at which
+        held-out nodes are as sure as they are right, which changes no prediction. Without held-out
+        nodes ``analytic`` takes left-out training nodes; networks are not calibrated, which a
+        warning says, and ``calibrated_on`` in :attr:`history_`.
         """
         logits, state = self._logits(ids), self._now()
         if state.uncalibrated:

@@ -23,7 +23,14 @@ from evergraph.estimator.graph import GrowingGraph, Grown, Id
 from evergraph.events import Event, Stage
 from evergraph.files import to_device
 from evergraph.methods import Method, make_method
-from evergraph.metrics import Array, calibration_error, fit_temperature, shift_weights
+from evergraph.metrics import (
+    Array,
+    calibration_error,
+    evened,
+    fit_exponent,
+    fit_temperature,
+    shift_weights,
+)
 from evergraph.nn.device import Plan, denormals_flushed
 from evergraph.nn.encoders import Block
 from evergraph.nn.receptive_field import ReceptiveField, receptive_field
@@ -53,7 +60,8 @@ class Entry(Config):
 
     ``class_accuracy`` is by class in order of arrival, None without held-out nodes.
     ``class_labels`` counts the labels that were learned by then, by class. ``temperature`` is what
-    logits are divided by for probabilities, ``calibration_error`` what that leaves;
+    logits are divided by for probabilities, once they are evened with ``exponent`` (see
+    ``metrics.py``), ``calibration_error`` what that leaves;
     ``calibrated_on`` says which nodes tell: None, and a temperature of 1, where none can.
     """
 
@@ -71,6 +79,7 @@ class Entry(Config):
     class_accuracy: list[float | None]
     class_labels: list[int] = Field(default_factory=list)
     temperature: float = Field(default=1.0, gt=0)
+    exponent: float = Field(default=0.0, ge=0, le=1)
     calibration_error: float | None = None
     calibrated_on: str | None = None
     memory_bytes: int = Field(ge=0)
@@ -93,8 +102,9 @@ class Judgement(NamedTuple):
     accuracy: float | None
     by_class: list[float | None]
     temperature: float
-    calibration_error: float | None  # with a temperature that other nodes chose
-    calibrated_on: str | None = "held-out nodes"  # what chose the temperature
+    exponent: float
+    calibration_error: float | None  # with what other nodes chose
+    calibrated_on: str | None = "held-out nodes"  # what chose temperature and exponent
 
 
 @dataclass(frozen=True)
@@ -245,7 +255,7 @@ class State:
             self.logits(device, judges.nodes)  # known from now on, unless the graph is large
             own = self.learner.method.temperature
             on = None if own is None else "left-out nodes"
-            return Judgement(None, [None] * k, 1.0 if own is None else own, None, on)
+            return Judgement(None, [None] * k, 1.0 if own is None else own, 0.0, None, on)
         rows = torch.cat([judges.nodes, self._unlabelled()])
         logits, labels = self.logits(device, rows), judges.labels
         logits, others = logits[: labels.numel()], logits[labels.numel() :].double().numpy()
@@ -270,7 +280,9 @@ class State:
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """Turns logits into calibrated probabilities, ``[m, k]``."""
-        return torch.softmax(logits.double() / self.temperature, dim=1)
+        exponent = self.history[-1].exponent if self.history else 0.0
+        even = torch.from_numpy(evened(logits.double().numpy(), exponent))
+        return torch.softmax(even / self.temperature, dim=1)
 
     @property
     def class_labels(self) -> list[int]:
@@ -449,16 +461,22 @@ def draw_share(
     return labelled.take(torch.sort(torch.cat(chosen)).values)
 
 
-def _calibrate(logits: Array, labels: Array, weights: Array) -> tuple[float, float | None]:
-    """Fits the temperature on all judges; the error is of each half with that of the other."""
+def _calibrate(logits: Array, labels: Array, weights: Array) -> tuple[float, float, float | None]:
+    """Fits temperature and exponent on all judges; of each half the error is with the other's."""
+
+    def fitted(some: Array) -> tuple[float, float]:
+        part = logits[some], labels[some], weights[some]
+        exponent = fit_exponent(*part)
+        return fit_temperature(evened(part[0], exponent), *part[1:]), exponent
+
     half = np.arange(labels.size) % 2 == 0
     if half.all():
-        return fit_temperature(logits, labels, weights), None
+        return *fitted(half), None
     proba = np.empty_like(logits)
     for mine in (half, ~half):
-        temperature = fit_temperature(logits[~mine], labels[~mine], weights[~mine])
-        proba[mine] = softmax(logits[mine] / temperature, axis=1)
-    return fit_temperature(logits, labels, weights), calibration_error(proba, labels, weights)
+        temperature, exponent = fitted(~mine)
+        proba[mine] = softmax(evened(logits[mine], exponent) / temperature, axis=1)
+    return *fitted(half | True), calibration_error(proba, labels, weights)
 
 
 @contextmanager

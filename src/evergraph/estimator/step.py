@@ -134,6 +134,7 @@ def complete(
         class_accuracy=judged.by_class,
         class_labels=learned.tolist(),
         temperature=judged.temperature,
+        exponent=judged.exponent,
         calibration_error=judged.calibration_error,
         calibrated_on=judged.calibrated_on,
         memory_bytes=method.memory_bytes(),
