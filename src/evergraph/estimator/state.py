@@ -462,21 +462,16 @@ def draw_share(
 
 
 def _calibrate(logits: Array, labels: Array, weights: Array) -> tuple[float, float, float | None]:
-    """Fits temperature and exponent on all judges; of each half the error is with the other's."""
-
-    def fitted(some: Array) -> tuple[float, float]:
-        part = logits[some], labels[some], weights[some]
-        exponent = fit_exponent(*part)
-        return fit_temperature(evened(part[0], exponent), *part[1:]), exponent
-
-    half = np.arange(labels.size) % 2 == 0
-    if half.all():
-        return *fitted(half), None
-    proba = np.empty_like(logits)
-    for mine in (half, ~half):
-        temperature, exponent = fitted(~mine)
-        proba[mine] = softmax(evened(logits[mine], exponent) / temperature, axis=1)
-    return *fitted(half | True), calibration_error(proba, labels, weights)
+    """Fits exponent and temperature; the error of each half is with the other's temperature."""
+    exponent, half = fit_exponent(logits, labels, weights), np.arange(labels.size) % 2 == 0
+    even, error = evened(logits, exponent), None
+    if not half.all():
+        proba = np.empty_like(logits)
+        for mine in (half, ~half):
+            temperature = fit_temperature(even[~mine], labels[~mine], weights[~mine])
+            proba[mine] = softmax(even[mine] / temperature, axis=1)
+        error = calibration_error(proba, labels, weights)
+    return fit_temperature(even, labels, weights), exponent, error
 
 
 @contextmanager
