@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from evergraph.closed_form.ridge import row_weights
 from evergraph.config import NEEDED_VALIDATION, settable_keys
 from evergraph.errors import InputError
 from evergraph.estimator.config import NETWORK, USUAL, make_config
@@ -474,19 +475,13 @@ def _choose_method(state: State, trained: LabelledNodes, device: torch.device) -
         reason = f"{int(mine.sum())} of {count} left-out nodes are right"
         if count - int(mine.sum()) > SURELY**2:  # else no network can be surely better
             theirs = right("finetune", **settings | given["settings"])
-            gained = (theirs.double() - mine.double()) * _judging_weights(state, asked)
+            balanced = given["settings"].get("metric", "accuracy") != "accuracy"
+            gained = (theirs.double() - mine.double()) * row_weights(asked.labels, balanced)
             reason += f" with {USUAL}, {int(theirs.sum())} with a network"
             if float(gained.sum()) > SURELY * float(gained.square().sum().sqrt()):
                 method = NETWORK
     config = make_config(given, method)
     return replace(state, config=config, learner=State.initial(config).learner), reason
-
-
-def _judging_weights(state: State, judged: LabelledNodes) -> Tensor:
-    """Weighs nodes as the metric does that was asked for, ``[m]``."""
-    if state.config.parameters.settings.get("metric", "accuracy") == "accuracy":
-        return torch.ones(judged.labels.numel())
-    return torch.bincount(judged.labels).double().reciprocal()[judged.labels]
 
 
 def _surroundings(
