@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, Field
 
 from evergraph.errors import InputError, unknown_name
-from evergraph.methods import Method, MethodConfig, TrainConfig, method_class
+from evergraph.methods import METHODS, Method, MethodConfig, TrainConfig, method_class
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol, protocol_for
 from evergraph.train import check_backbone
@@ -237,7 +237,7 @@ def resolve(
     cls, known = method_class(method.name), settable_keys(method.name)
     for key in method.options:
         if key not in known:
-            raise unknown_name(f"key of method '{method.name}'", key, known)
+            raise unknown_setting(key, [method.name], f"key of method '{method.name}'")
     applying = {key: value for key, value in (shared or {}).items() if key in known}
     overrides = current_names(cls, {**applying, **method.options})
     found = complete(dataset.name, method.name, {"user": overrides}, presets)
@@ -304,7 +304,18 @@ def check_shared(shared: Mapping[str, Any], methods: Sequence[str]) -> None:
     known = set().union(*(settable_keys(name) for name in methods))
     for key in shared:
         if key not in known:
-            raise unknown_name("key", key, known)
+            raise unknown_setting(key, methods)
+
+
+def unknown_setting(key: str, methods: Sequence[str], kind: str = "key") -> InputError:
+    """Builds the error for a setting that none of the methods has, but perhaps others have."""
+    owners = [name for name in METHODS if key in method_class(name).Config.model_fields]
+    if owners:
+        return InputError(
+            f"Expected a setting of {' or '.join(methods)} (got '{key}', which belongs to "
+            f"{', '.join(owners)}); leave it out or name another method."
+        )
+    return unknown_name(kind, key, set().union(*map(settable_keys, methods)))
 
 
 def settable_keys(method: str) -> set[str]:

@@ -35,6 +35,6 @@ def one_line(text: str) -> str:
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     """Builds the error for a name that is not registered, suggesting the nearest one."""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     hint = f"did you mean '{close[0]}'?" if close else f"choose one of {', '.join(names)}."
     return InputError(f"Unknown {kind} '{name}': {hint}")

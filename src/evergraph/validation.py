@@ -129,13 +129,23 @@ class PlainLoader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Composes one value that is written out."""
         if self.check_event(yaml.AliasEvent):
-            raise InputError("a reference")
+            raise InputError(
+                "Expected no references (got one, written *name); write the value out."
+            )
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise yaml.YAMLError("too deep")
         node = super().compose_node(parent, index)
         self.depth -= 1
         return node
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Constructs keys and values; of a key that comes twice nobody knows which is meant."""
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise InputError(f"Expected '{key}' once (got it twice); keep one.")
+        return super().construct_mapping(node, deep)
 
 
 class PlainDumper(yaml.SafeDumper):
@@ -160,10 +170,8 @@ def load_yaml(text: str, source: str) -> Any:
         )
     try:
         return yaml.load(text, Loader=PlainLoader)
-    except InputError:
-        raise InputError(
-            f"Expected '{source}' without references (got one, written *name); write the value out."
-        ) from None
+    except InputError as error:
+        raise InputError(f"In '{source}': {error}") from None
     except Exception as error:  # the loader lets many kinds through, such as KeyError
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark else ""

@@ -157,17 +157,9 @@ def read_table(path: Path) -> Table:
 
 
 def write_table(path: Path, columns: dict[str, Any]) -> None:
-    """Writes columns as CSV or Parquet, by the name of the file, in one step.
-
-    In CSV an apostrophe goes before text that a spreadsheet would take for a formula;
-    :func:`read_table` takes it away again.
-    """
-    if path.suffix.lower() == ".csv":  # without pyarrow, which imports pandas to write
-        text = io.StringIO(newline="")
-        lines = csv.writer(text, lineterminator="\n")
-        lines.writerow(columns)
-        lines.writerows(zip(*(map(_guard, values) for values in columns.values()), strict=True))
-        content = text.getvalue().encode()
+    """Writes columns as CSV or Parquet, by the name of the file, in one step."""
+    if path.suffix.lower() == ".csv":
+        content = as_csv(columns).encode()
     elif path.suffix.lower() == ".parquet":
         arrow = _arrow()
         from pyarrow import parquet  # noqa: PLC0415 - an extra
@@ -181,6 +173,19 @@ def write_table(path: Path, columns: dict[str, Any]) -> None:
         write_atomic(path, content)
     except OSError as error:  # a file in place of a folder
         raise unwritable(path, error) from None
+
+
+def as_csv(columns: dict[str, Any]) -> str:
+    """Writes columns as CSV, without pyarrow, which imports pandas to write.
+
+    An apostrophe goes before text that a spreadsheet would take for a formula; :func:`read_table`
+    takes it away again.
+    """
+    text = io.StringIO(newline="")
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(columns)
+    lines.writerows(zip(*(map(_guard, values) for values in columns.values()), strict=True))
+    return text.getvalue()
 
 
 def _guard(value: Any) -> Any:
@@ -215,6 +220,11 @@ def _read_csv(content: bytes) -> Any:
             f"Expected at most {MAX_COLUMNS} columns (got {header.count(b',') + 1}); use Parquet "
             "with fewer, or the library with sparse features."
         )
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise InputError("Expected UTF-8 text (got UTF-16); save it as UTF-8.")
+    for mark, name in ((b";", "semicolons"), (b"\t", "tabs")):
+        if mark in header and b"," not in header:
+            raise InputError(f"Expected columns separated by commas (got {name}); convert it.")
     text = _arrow().string()
     return arrow_csv.read_csv(
         _arrow().BufferReader(content),

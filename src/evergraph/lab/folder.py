@@ -87,10 +87,15 @@ def read_config(folder: Path) -> RunConfig:
 
 
 def check_output(path: Path) -> None:
-    """Refuses an output that is not a folder."""
+    """Refuses an output that is not a folder, or the folder of a state."""
     if path.exists() and not path.is_dir():
         raise InputError(
             f"Expected '--output' to be a folder (got the file '{path}'); choose another."
+        )
+    if (path / "state.sqlite").exists():
+        raise InputError(
+            f"Expected '--output' to be a folder of runs (got '{path}', the state of an estimator); "
+            "choose another."
         )
 
 

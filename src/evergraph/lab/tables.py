@@ -117,15 +117,19 @@ def run_scores(results: dict[str, Any]) -> Sheet:
     if "stream" in results:
         rows += [[title, results["stream"][key], None] for key, title in STREAM_METRICS.items()]
     title = f"{results['label']} on {results['dataset']}, seed {results['seed']}{_set(results)}"
-    return Sheet(title, ["", "this run", "paper (10 seeds)"], rows)
+    other = ", other settings" if claimed and _changed(results) else ""
+    return Sheet(title, ["", "this run", f"paper ({PAPER_SEEDS} seeds{other})"], rows)
 
 
 def grid_sheet(summary: Sequence[dict[str, Any]]) -> Sheet:
     """Shows mean ± std over seeds for every dataset and method, beside the paper's."""
-    rows = []
+    rows, changed = [], False
     for entry in summary:
         claimed = _claimed(entry)
-        scores = [*(entry[key] for key in METRICS), claimed.get("pm"), claimed.get("fm")]
+        printed = [cell_text(claimed.get(key)) for key in ("pm", "fm")]
+        if claimed and _changed(entry):  # what was run is not what the paper ran
+            changed, printed = True, [f"{text} *" for text in printed]
+        scores = [*(entry[key] for key in METRICS), *printed]
         kept = (entry["memory_bytes"], entry.get("memory_bytes_without_graph"))
         cost = [number(entry["seconds"]["mean"], 1), *map(size, kept)]
         name = f"{entry['dataset']} · {entry['label']}{_set(entry)}"
@@ -134,6 +138,7 @@ def grid_sheet(summary: Sequence[dict[str, Any]]) -> Sheet:
     columns = ["dataset · method", "seeds", *METRICS.values(), *costs]
     where = sorted({entry["evaluated_on"] for entry in summary})
     legend = "memory: kept for the next task beside the network, with the graph at hand or without"
+    legend += "; * the paper's settings differ from those set here" if changed else ""
     return Sheet(f"Mean ± std over seeds, {' and '.join(where)} nodes, %; {legend}", columns, rows)
 
 
@@ -168,6 +173,12 @@ def _set(entry: dict[str, Any]) -> str:
     words = [f"{key}={value}" for key, value in entry["overrides"].items()]
     told = ", ".join(word for word in words if word not in entry["label"])
     return f", with {told}" if told else ""
+
+
+def _changed(entry: dict[str, Any]) -> bool:
+    """Tells whether the user set what the paper's number does not go with."""
+    named = {"selector"} if entry["method"] == "replay" else set[str]()  # finds that number
+    return bool(entry["overrides"].keys() - named)
 
 
 def _claimed(entry: dict[str, Any]) -> dict[str, Claim]:

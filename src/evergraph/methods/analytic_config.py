@@ -39,13 +39,16 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
     """Settings of the analytic learner: those of its rows, and what it keeps of them.
 
     Attributes:
-        hops: As for the rows, or ``auto``: chosen on the first task by cross-validated loss
-            (:mod:`evergraph.closed_form.selection`), then fixed, since moments need one kind of
-            row.
-        combine: As for the rows, or ``auto``: chosen with the hops.
-        normalisation: As for the rows, or ``auto``: ``symmetric`` for hops that are added up,
-            ``mean`` for hops side by side.
-        constant: As for the rows, or ``auto``, the estimator's default: chosen with the hops.
+        hops: Powers of the propagation matrix, joined by ``+``, or ``auto``: chosen on the first
+            task by cross-validated loss (:mod:`evergraph.closed_form.selection`), then fixed, since
+            moments need one kind of row.
+        combine: Whether hops are put side by side (``concatenate``), added up (``sum``), or
+            ``auto``: chosen with the hops.
+        normalisation: ``symmetric`` divides an edge by the root of both degrees, ``mean`` by the
+            degree of the node that receives; ``auto`` is symmetric for hops that are added up, and
+            mean for hops side by side.
+        constant: Whether a column tells how long a node's features are, or ``auto``, the
+            estimator's default: chosen with the hops.
         rows: ``smoothed`` features, or embeddings of an ``encoder`` that is trained on the first
             task by gradient descent and then frozen.
         statistics: ``follow`` moves all classes as the nodes seen before moved on average while

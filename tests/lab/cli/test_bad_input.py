@@ -62,7 +62,31 @@ SETTINGS = {
         ("--method", "dslr:bta=0.1"),
         ("'dslr'", "'bta'", "did you mean 'beta'?"),
     ),
-    "key that the method lacks": (("--method", "finetune", "--set", "tau=0.5"), ("'tau'",)),
+    "key of another method": (
+        ("--method", "finetune", "--set", "tau=0.5"),
+        ("finetune", "'tau'", "belongs to dslr", "leave it out"),
+    ),
+    "option of another method": (
+        ("--method", "joint:buffer_size=5"),
+        ("joint", "'buffer_size'", "belongs to replay", "leave it out"),
+    ),
+    "method in capitals": (("--method", "DSLR"), ("'DSLR'", "did you mean 'dslr'?")),
+    "option misspelt": (("--sed", "1"), ("'--sed'", "did you mean '--seed'?")),
+    "option misspelt with its value": (("--sed=1",), ("'--sed'", "did you mean '--seed'?")),
+    "option with an underscore": (
+        ("--split_seed", "1"),
+        ("'--split_seed'", "did you mean '--split-seed'?"),
+    ),
+    "option with one dash": (("-seed", "1"), ("'-seed'", "did you mean '--seed'?")),
+    "option of another command": (("--seeds", "3"), ("'--seeds'", "did you mean '--seed'?")),
+    "setting in two words": (("--set", "beta", "0.5"), ("'0.5'", "write --set beta=0.5")),
+    "dataset without its option": (("citeseer",), ("'citeseer'", "write --dataset citeseer")),
+    "method without its option": (("ewc:lam=3",), ("'ewc:lam=3'", "write --method ewc:lam=3")),
+    "seed with a point": (("--seed", "1.5"), ("'--seed'", "integer", "'1.5'")),
+    "seed joined by a sign": (("--seed=one",), ("'--seed'", "integer", "'one'")),
+    "unknown tracker": (("--track", "wandb"), ("'wandb'", "mlflow")),
+    "output that is a file": (("--output", "graph.npz"), ("'--output'", "'graph.npz'", "folder")),
+    "fanout of none": (("--fanout", "0"), ("'fanout'", "at least 1", "0")),
     "unknown method": (("--method", "dlsr"), ("'dlsr'", "did you mean 'dslr'?")),
     "unknown selector": (("--selector", "randon"), ("'randon'", "did you mean 'random'?")),
     "selector far from all": (("--selector", "zzz"), ("'zzz'", "choose one of cd, cm,")),
@@ -206,7 +230,8 @@ def test_compare_refuses_bad_dataset_before_it_writes(work: Path, command: Comma
 
 
 def test_command_refuses_unknown_command(work: Path, command: Command):
-    check_refused(command("rum"), "'rum'", "--help")
+    check_refused(command("rum"), "'rum'", "did you mean 'run'?")
+    check_refused(command("zzz"), "'zzz'", "'evergraph --help'")
 
 
 def test_compare_refuses_missing_output(work: Path, command: Command):
@@ -228,6 +253,8 @@ CONFIGS = {
     "binary": (b"\x80\xff\x00\x01", ("'--config'", "'settings.yaml'", "UTF-8")),
     "control characters": (b"beta: \x01\n", ("'settings.yaml'", "YAML")),
     "unknown key": (b"bta: 0.1\n", ("'bta'", "did you mean 'beta'?")),
+    "a key twice": (b"beta: 0.1\nbeta: 0.2\n", ("'settings.yaml'", "'beta' once", "keep one")),
+    "a reference": (b"a: &a 1\nb: *a\n", ("'settings.yaml'", "reference", "write the value out")),
     "number as key": (b"1: 0.1\n", ("'1'",)),
     "value out of range": (b"tau: 1.7\n", ("'tau'", "[0, 1]", "1.7")),
     "nested": (b"beta: {a: 1}\n", ("'beta'", "{'a': 1}")),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,16 @@ import yaml
 import evergraph
 from evergraph.lab.api import parse_methods
 from evergraph.lab.cli import COMMANDS, EXAMPLES
+from evergraph.lab.cli.listings import defaults, descriptions
+from evergraph.lab.cli.words import GROUPS
 from evergraph.memory import SELECTORS
-from evergraph.methods import METHODS
+from evergraph.methods import METHODS, PROBES, TrainConfig
+from evergraph.nn import ModelConfig
 from evergraph.stream import protocol_for
 from evergraph.stream.datasets import DATASETS
 from support import QUICK, Command
+
+ROOT = Path(__file__).parents[3]
 
 
 def read(path: Path) -> Any:
@@ -258,7 +265,47 @@ def test_methods_prints_every_name(command: Command):
     answer = command("methods")
     assert answer.code == 0
     assert all(name in answer.out for name in [*METHODS, *SELECTORS])
-    assert "num_neighbors=5" in answer.out  # with their settings
+
+
+def test_every_setting_of_every_method_is_described_where_it_is_defined(command: Command):
+    for name, cls in (METHODS | PROBES).items():
+        told = {**descriptions(TrainConfig), **descriptions(ModelConfig)}
+        told |= descriptions(cls.Config)
+        wanted = [*defaults(cls.Config), *defaults(TrainConfig), *defaults(ModelConfig)]
+        assert [key for key in wanted if len(told.get(key, "")) < 5] == [], name
+    assert descriptions(METHODS["dslr"].Config)["num_neighbors"] == (
+        "N, edges added to each replayed node"
+    )
+    assert "decision" not in str([descriptions(cls.Config) for cls in METHODS.values()])
+
+
+def test_methods_describes_the_settings_of_one(command: Command):
+    answer = command("methods", "dslr")
+    assert answer.code == 0
+    for word in ("tau", "0.8", "edges added to each replayed node", "epochs", "channels", "2024"):
+        assert word in answer.out
+    assert "channels" not in command("methods", "analytic").out  # which has no network
+    content = json.loads(command("methods", "dslr", "--json").out)
+    assert content["settings"]["tau"]["default"] == 0.8
+    assert "deleted" in content["settings"]["tau"]["meaning"]
+    assert "did you mean 'dslr'?" in command("methods", "dlsr").err
+
+
+def test_doctor_says_what_is_used_and_what_to_do(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv("EVERGRAPH_DATA", str(tmp_path / "nowhere"))
+    found = {line["what"]: line for line in json.loads(command("doctor", "--json").out)}
+    assert found["evergraph"]["found"] == evergraph.__version__
+    assert found["kernels"]["found"].split()[0] in {"numba", "Triton"}
+    assert "EVERGRAPH_DATA" in found["data"]["remedy"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = {f"extra {name}" for name in extras["optional-dependencies"]} - {"extra dev"}
+    assert {what for what in found if what.startswith("extra ")} == named - {"extra docs"}
+    monkeypatch.setattr("evergraph.lab.cli.doctor._version", lambda package: "")
+    bare = {line["what"]: line for line in json.loads(command("doctor", "--json").out)}
+    assert "evergraph[tables]" in bare["extra tables"]["remedy"]
+    assert "what to do" in command("doctor").out
 
 
 def test_help_of_a_command_lists_its_options(command: Command):
@@ -302,11 +349,36 @@ def test_every_command_is_where_the_table_says(command: Command, name: str):
     answer = command(name, "-h")
     assert answer.code == 0
     assert f"{name} [OPTIONS]" in answer.out
-    example = EXAMPLES.get(name, name)
-    assert name not in EXAMPLES or f"\n    evergraph {example}\n" in answer.out  # in one line
+    example = EXAMPLES[name]
+    assert f"\n    evergraph {example}\n" in answer.out  # in one line
     first, *words = example.split()
     assert first == name
     assert all(word in answer.out for word in words if word.startswith("-"))
+
+
+def test_help_groups_every_command():
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [("evergraph re", {"resume", "report", "reproduce"}), ("evergraph predict --o", {"--output"})],
+)
+def test_shell_completes_commands_and_options(line: str, expected: set[str]):
+    done = subprocess.run(
+        [sys.executable, "-m", "evergraph"],
+        env={
+            **os.environ,
+            "_EVERGRAPH_COMPLETE": "complete_bash",
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(len(line.split()) - 1),
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert set(done.stdout.split()) == expected
 
 
 def test_version_is_told(command: Command):

@@ -72,7 +72,7 @@ def test_pipe_gets_a_line_per_job(capsys: pytest.CaptureFixture[str]):
         progress.done(third, None, "ValueError: [red]")
     assert capsys.readouterr().out.splitlines() == [
         "[1/3] cora · finetune · seed 0: PM 81.23, finished before",
-        "[2/3] cora · finetune · seed 1: PM 81.23",
+        "[2/3] cora · finetune · seed 1: PM 81.23, about 0:00:00 left",
         "[3/3] cora · finetune · seed 2: failed: ValueError: [red]",
     ]
 

@@ -77,12 +77,15 @@ def test_learn_predict_inspect_from_files(folder: Path, command: Command):
     first, *others = clf._now().graph.features.tolist()  # scaled, each column by itself
     assert all(first[0] > row[0] and first[1] > row[1] for row in others)
 
-    assert command("predict", "state", "-o", "all.csv").code == 0
+    answer = command("predict", "state", "-o", "all.csv")
+    assert (answer.code, answer.out, answer.err) == (0, "", "7 nodes · all.csv\n")
     found = rows(folder / "all.csv")
     assert [row["id"] for row in found] == clf.ids_
     assert [row["label"] for row in found] == clf.predict().tolist()
     best = clf.predict_proba().max(axis=1)
     assert [float(row["probability"]) for row in found] == pytest.approx(best.tolist())
+    answer = command("predict", "state", "-o", "-")
+    assert answer.out == (folder / "all.csv").read_text()  # and nothing else
     (folder / "ids.txt").write_text("n7\nn0\n")
     assert command("predict", "state", "--ids", "ids.txt", "-o", "two.parquet").code == 0
     from pyarrow import parquet
@@ -128,6 +131,19 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "output below a file": (("predict", "state", "-o", "nodes.csv/p.csv"), "p.csv"),
     "output": (("predict", "state", "-o", "p.txt"), "'p.txt'"),
     "setting": (("learn", "new", "--nodes", "nodes.csv", "--set", "epoch=1"), "'epochs'"),
+    "a known node": (("learn", "state", "--nodes", "nodes.csv"), "use update"),
+    "semicolons": (("learn", "state", "--nodes", "semi.csv"), "separated by commas (got semicolon"),
+    "tabs": (("learn", "state", "--nodes", "tabs.csv"), "separated by commas (got tabs)"),
+    "UTF-16": (("learn", "state", "--nodes", "wide.csv"), "got UTF-16"),
+    "a decimal comma": (("learn", "state", "--nodes", "comma.csv"), "'1,5' in row 1"),
+    "a gap in the features": (("learn", "state", "--nodes", "gap.csv"), "got none in row 1"),
+    "a node twice": (("learn", "state", "--nodes", "twice.csv"), "'a' again in row 2"),
+    "a folder as a table": (("learn", "state", "--nodes", "state"), "'state'"),
+    "a version not there": (("inspect", "state", "--version", "99"), "99"),
+    "a table as a state": (("inspect", "nodes.csv"), "'nodes.csv'"),
+    "a state as runs": (("report", "state"), "evergraph inspect state"),
+    "runs into a state": (("compare", "--output", "state"), "the state of an estimator"),
+    "a run into a state": (("run", "--output", "state"), "the state of an estimator"),
 }
 
 
@@ -140,6 +156,12 @@ def test_bad_input_exits_2_with_a_sentence_and_changes_nothing(
     (folder / "word.csv").write_text("id,f,g\na,x,1\n")
     (folder / "other.csv").write_text("id,f,h\na,1,1\n")
     (folder / "many.csv").write_text("id,label\nn0,a\nn1,b\nn2,c\n")
+    (folder / "semi.csv").write_text("id;f;g\na;1;1\n")
+    (folder / "tabs.csv").write_text("id\tf\tg\na\t1\t1\n")
+    (folder / "wide.csv").write_text("id,f,g\na,1,1\n", encoding="utf-16")
+    (folder / "comma.csv").write_text('id,f,g\na,"1,5",1\n')
+    (folder / "gap.csv").write_text("id,f,g\na,1,\n")
+    (folder / "twice.csv").write_text("id,f,g\na,1,1\na,2,1\n")
     before, there = contents(folder / "state"), sorted(path.name for path in folder.iterdir())
     words, mention = REFUSED[case]
     answer = command(*words)

@@ -7,7 +7,6 @@ comes at once and Ctrl-C is understood from the beginning.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import threading
@@ -37,7 +36,8 @@ COMMANDS = {
     "inspect": ("states", "Show what a state holds, and warnings."),
     "convert": ("states", "Convert a state of 0.1.0."),
     "datasets": ("listings", "List the datasets and where they come from."),
-    "methods": ("listings", "List the methods, selectors and settings."),
+    "methods": ("listings", "List the methods, or describe one's settings."),
+    "doctor": ("doctor", "Say what is installed and used, and what to do."),
 }
 #: What the help of a command ends with.
 EXAMPLES = {
@@ -49,6 +49,12 @@ EXAMPLES = {
     "reproduce": "reproduce all --quick --output paper",
     "learn": "learn state --nodes nodes.csv --edges edges.csv",
     "predict": "predict state -o classes.csv",
+    "inspect": "inspect state",
+    "convert": "convert old-state new-state",
+    "experiments": "experiments --json",
+    "datasets": "datasets build packages --from indexes --output mine.npz",
+    "methods": "methods dslr",
+    "doctor": "doctor",
 }
 #: Name of the thread that imports a command.
 LOADING = "loading"
@@ -78,12 +84,15 @@ def app() -> Any:
             print(f"evergraph {__version__}")
             raise typer.Exit
 
+    from evergraph.lab.cli.words import Group, usage_sentence  # noqa: PLC0415 - needs Typer
+
     usage_error: type[Exception] = typer.BadParameter.__mro__[2]  # wherever a release keeps it
     parser = typer.Typer(
         name="evergraph",
+        cls=Group,
         help="Keep a graph neural network up to date as its graph grows, without forgetting.",
+        epilog="Start with:\n\n\b\n  evergraph run\n  evergraph run -h",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -97,7 +106,7 @@ def app() -> Any:
     ) -> None:
         """Takes the options that come before a command."""
 
-    wanted = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    wanted = next((word for word in typed() if not word.startswith("-")), "")
     for name, (module, text) in COMMANDS.items():  # others stand in the help alone
         if name == wanted:
             command = flatten(getattr(load(f"{__name__}.{module}"), name))
@@ -107,14 +116,20 @@ def app() -> Any:
         else:
             parser.command(name, help=text)(fail)
     try:
-        return parser(standalone_mode=False)
+        return parser(standalone_mode=False, prog_name="evergraph")
     except usage_error as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error)
             return 2
-        message = " ".join(getattr(error, "format_message", error.__str__)().split())
-        sentence = f"{with_value(message.rstrip('.'))}; try 'evergraph --help'."
-        raise InputError(sentence) from None
+        raise InputError(usage_sentence(error)) from None
+
+
+def typed() -> list[str]:
+    """Returns the words behind the command's name, those being completed by a shell too."""
+    line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS")
+    if line is None or "_EVERGRAPH_COMPLETE" not in os.environ:
+        return sys.argv[1:]
+    return line.split()[1:]
 
 
 def flatten(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -177,15 +192,6 @@ def continuation() -> str:
     if words[:1] == ["learn"] and len(words) > 1:
         return f"'evergraph resume {words[1]}' finishes the change if it was begun"
     return "the same command continues"
-
-
-def with_value(message: str) -> str:
-    """Adds what was given to a sentence about an option, where Typer leaves it out."""
-    option = re.search(r"'(--[a-z-]+)'", message)
-    if option and option[1] in sys.argv[:-1]:
-        value = sys.argv[sys.argv.index(option[1]) + 1]
-        return message if f"'{value}'" in message else f"{message} (got '{value}')"
-    return message
 
 
 def fail(sentence: str, code: int) -> int:

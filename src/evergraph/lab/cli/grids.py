@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -73,6 +75,7 @@ class GridProgress(Bars):
         super().__init__(console)
         self.num_jobs = num_jobs
         self.finished = self.skipped = 0
+        self.since = time.monotonic()
         self.all = self.bar.add_task("grid", total=num_jobs, note="")
         self.bars: dict[int, Any] = {}  # of workers
         self.running_jobs: dict[int, tuple[str, float]] = {}  # worker → job and part done
@@ -109,9 +112,16 @@ class GridProgress(Bars):
             outcome = f"PM {results['pm']:.2f}" + (f", {note}" if note else "")
         self._update()
         if self.plain or results is None:
-            self.console.print(
-                f"[{self.finished}/{self.num_jobs}] {job.name}: {outcome}", markup=False
-            )
+            line = f"[{self.finished}/{self.num_jobs}] {job.name}: {outcome}{self._left()}"
+            self.console.print(line, markup=False, highlight=False)
+
+    def _left(self) -> str:
+        """Estimates the time left in a pipe from the jobs that were run."""
+        done, rest = self.finished - self.skipped, self.num_jobs - self.finished
+        if done <= 0 or rest <= 0:
+            return ""
+        seconds = (time.monotonic() - self.since) * rest / done
+        return f", about {timedelta(seconds=round(seconds))} left"
 
     def _update(self) -> None:
         done = self.finished + sum(part for _, part in self.running_jobs.values())

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import BaseModel
 
 from evergraph.errors import InputError
 from evergraph.lab.cli.runs import JsonOption
 from evergraph.lab.tables import Sheet, make_console, show
 from evergraph.memory import SELECTORS
-from evergraph.methods import METHODS
+from evergraph.methods import METHODS, TrainConfig, method_class
+from evergraph.nn import ModelConfig
 from evergraph.stream import protocol_for
 from evergraph.stream.datasets import DATASETS
 from evergraph.stream.datasets.download import mirror_indexes
@@ -57,8 +61,14 @@ def datasets(
     show(entries, [Sheet("Datasets", columns, rows, prose=("protocol", "obtained"))], as_json)
 
 
-def methods(as_json: JsonOption = False) -> None:
-    """List the methods and selectors with their settings."""
+def methods(
+    name: Annotated[str | None, typer.Argument(help="A method, to see its settings.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the methods and selectors, or describe the settings of one."""
+    if name is not None:
+        show_method(name, as_json)
+        return
     entries: list[dict[str, Any]] = [
         {
             "name": name,
@@ -66,33 +76,88 @@ def methods(as_json: JsonOption = False) -> None:
             "paper": cls.paper,
             "year": cls.year,
             "needs": sorted(cls.needs),
-            "settings": {
-                key: field.get_default(call_default_factory=True)
-                for key, field in cls.Config.model_fields.items()
-                if not field.deprecated
-            },
+            "settings": defaults(cls.Config),
             "search": cls.search,
         }
         for name, cls in METHODS.items()
     ]
     selectors = [{"name": name, "summary": info.summary} for name, info in SELECTORS.items()]
-    rows = [
-        [
-            entry["name"],
-            entry["summary"],
-            f"{entry['paper']}, {entry['year']}",
-            " ".join(f"{key}={value}" for key, value in entry["settings"].items()),
-        ]
-        for entry in entries
-    ]
-    columns = ["method", "what it does", "paper", "settings"]
+    rows = [[entry["name"], entry["summary"], len(entry["settings"])] for entry in entries]
+    columns = ["method", "what it does", "settings"]
     kept = ["selector", "which nodes it keeps"]
     chosen = [[entry["name"], entry["summary"]] for entry in selectors]
     sheets = [
-        Sheet("Methods", columns, rows, prose=tuple(columns[1:])),
+        Sheet("Methods", columns, rows, prose=("what it does",)),
         Sheet("Selectors", kept, chosen, prose=tuple(kept)),
     ]
-    show({"methods": entries, "selectors": selectors}, sheets, as_json)
+    line = "evergraph methods NAME describes the settings of one"
+    show({"methods": entries, "selectors": selectors}, sheets, as_json, line)
+
+
+def show_method(name: str, as_json: bool) -> None:
+    """Prints what a method is, and each of its settings with its default and its meaning."""
+    cls = method_class(name)
+    about = {"name": name, "summary": cls.summary, "paper": cls.paper, "year": cls.year}
+    told: dict[str, Any] = {}
+    for config in (cls.Config, TrainConfig, ModelConfig):
+        text = descriptions(config)
+        part = {key: (value, text.get(key, "")) for key, value in defaults(config).items()}
+        told[config.__name__] = part
+    own, *shared = told.values()
+    elsewhere = own.keys() | cls.Config().unused()  # what has no effect as it is set otherwise
+    sheets = [_settings_sheet(f"{name}: {cls.summary}", own)]
+    sheets += [
+        _settings_sheet(title, {key: part[key] for key in part if key not in elsewhere})
+        for title, part in zip(("Training, of every network", "The network"), shared, strict=True)
+    ]
+    settings = {key: {"default": v, "meaning": text} for key, (v, text) in own.items()}
+    line = f"{cls.paper}, {cls.year} · evergraph run --method {name} --explain: the values of a run"
+    show({**about, "settings": settings}, [sheet for sheet in sheets if sheet.rows], as_json, line)
+
+
+def _settings_sheet(title: str, part: dict[str, tuple[Any, str]]) -> Sheet:
+    rows = [[key, str(value), text] for key, (value, text) in part.items()]
+    columns = ["setting", "default", "meaning"]
+    return Sheet(title, columns, rows, prose=("default", "meaning"))
+
+
+def defaults(config: type[BaseModel]) -> dict[str, Any]:
+    """Returns the settings of a class with their defaults."""
+    return {
+        key: field.get_default(call_default_factory=True)
+        for key, field in config.model_fields.items()
+        if not field.deprecated
+    }
+
+
+def descriptions(config: type[BaseModel]) -> dict[str, str]:
+    """Reads what is written of each setting where it is defined, which is the only place.
+
+    That is an entry of ``Attributes`` in the docstring of its class, a comment above it that
+    begins with ``#:``, or one behind it.
+    """
+    told: dict[str, str] = {}
+    for cls in reversed(config.__mro__):
+        if not issubclass(cls, BaseModel) or cls is BaseModel:
+            continue
+        _, _, attributes = inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")
+        told |= dict(re.findall(r"^    (\w+): ((?:.|\n {5,})*)", attributes, re.MULTILINE))
+        above = ""
+        for line in inspect.getsource(cls).splitlines():
+            if line.startswith("    #: "):
+                above += f" {line[7:]}"
+                continue
+            if match := re.match(r"    (\w+): [^#]*(?:# (.*))?$", line):
+                if above or match[2]:
+                    told[match[1]] = above or match[2]
+                above = ""
+    return {key: _plain(text) for key, text in told.items()}
+
+
+def _plain(text: str) -> str:
+    """Takes away what leads to other places of the code."""
+    text = " ".join(text.replace("``", "'").split()).rstrip(".")
+    return re.sub(r" \((?:decision \d+|:\w+:`.*?`)\)", "", text)
 
 
 def build(what: list[str], options: BuildOptions) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ import typer
 
 from evergraph.estimator.blocks import Damage
 from evergraph.estimator.store import Store
-from evergraph.estimator.tables import write_table
+from evergraph.estimator.tables import as_csv, write_table
 
 StateArgument = Annotated[Path, typer.Argument(help="Folder of an estimator's state.")]
 VersionOption = Annotated[
@@ -21,7 +22,9 @@ VersionOption = Annotated[
 
 def predict(
     state: StateArgument,
-    output: Annotated[Path, typer.Option("-o", "--output", help="A .csv or .parquet file.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="A .csv or .parquet file; - prints CSV.")
+    ],
     ids: Annotated[Path | None, "Ids to predict; all by default."] = None,
     version: VersionOption = None,
     device: Annotated[str, "auto, cpu or cuda."] = "auto",
@@ -32,7 +35,11 @@ def predict(
         from evergraph.lab.cli.states import computed  # noqa: PLC0415 - loads PyTorch
 
         columns = computed(state, ids, version, device)
+    if str(output) == "-":
+        print(as_csv(columns), end="")
+        return
     write_table(output, columns)
+    print(f"{len(columns['id']):,} nodes · {output}", file=sys.stderr)
 
 
 def stored(state: Path, version: int | None) -> dict[str, list[Any]] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import webbrowser
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,7 @@ def report(
     formats: Annotated[
         list[str] | None, typer.Option("--format", help="pdf, png or svg; repeat. [pdf]")
     ] = None,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Show runs as one self-contained HTML page, and as figures for a paper."""
     wanted = check_formats(formats, figures)
@@ -31,6 +33,8 @@ def report(
     write_page(data, page)
     console = make_console()
     console.print(f"{data['num_runs']} runs · {page}", markup=False, soft_wrap=True)
+    if open_page and not webbrowser.open(page.resolve().as_uri()):
+        console.print("warning: no browser could be opened; open the file yourself", markup=False)
     if figures is not None:
         for path in write_figures(data, figures, wanted):
             console.print(str(path), markup=False, soft_wrap=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,7 @@ from evergraph.lab.paper.reproduce import Part, Request, conclude, has_settings,
 from evergraph.lab.report import document
 from evergraph.lab.report.figures import check_matplotlib
 from evergraph.lab.report.sheets import outcome_sheets
-from evergraph.lab.tables import Sheet, show
+from evergraph.lab.tables import Sheet, make_console, show
 
 
 def experiments(as_json: JsonOption = False) -> None:
@@ -95,6 +96,7 @@ def reproduce(
         check_finished(failed)
     if document_to is not None:
         document.publish(output, document_to, beside, again)
+        make_console(stderr=True).print(str(document_to), markup=False, soft_wrap=True)
 
 
 def _tell_plan(parts: Sequence[Part], seen: set[str]) -> None:
@@ -138,7 +140,12 @@ def _write(outcomes: Sequence[Outcome], output: Path, as_json: bool) -> None:
     """Writes every experiment's files and prints one experiment in full, many as an overview."""
     for outcome in outcomes:
         document.write_experiment(outcome, output / outcome["experiment"])
+    quick = any(outcome["quick"] for outcome in outcomes)
     kinds = {outcome["experiment"]: {document.kind_of(outcome): outcome} for outcome in outcomes}
     sheets = [document.overview(kinds)] if len(kinds) > 1 else outcome_sheets(*kinds.values())
-    quick = any(outcome["quick"] for outcome in outcomes)
-    show(outcomes, sheets, as_json, document.QUICK if quick else "")
+    if quick:  # above every table, so that none can be shown without it
+        sheets = [
+            replace(sheet, title=f"{sheet.title} (quick: proves nothing)") for sheet in sheets
+        ]
+    files = ", ".join(f"{output / name}/" for name in kinds) if len(kinds) < 4 else f"{output}/"
+    show(outcomes, sheets, as_json, document.QUICK if quick else "", files)

@@ -1,0 +1,95 @@
+"""The words of the command: its help in groups, and a sentence for each kind of mistake."""
+
+from __future__ import annotations
+
+import re
+import sys
+from difflib import get_close_matches
+from typing import Any
+
+import typer
+
+#: The commands as the help groups them: a title, and the names below it.
+GROUPS = {
+    "A graph of your own": ("learn", "predict", "inspect", "convert"),
+    "Experiments": ("run", "compare", "tune", "resume", "report"),
+    "The paper": ("experiments", "reproduce"),
+    "What there is": ("datasets", "methods", "doctor"),
+}
+
+
+class Group(typer.core.TyperGroup):
+    """Lists the commands under the title of their group."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes a section per group; what stands in none comes last."""
+        rest = [name for name in self.commands if all(name not in part for part in GROUPS.values())]
+        for title, names in {**GROUPS, "More": tuple(rest)}.items():
+            rows = [(name, str(self.commands[name].help)) for name in names]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows, col_max=12)
+
+
+def usage_sentence(error: Any) -> str:
+    """Says what is wrong with the words of a command, and what to write instead."""
+    kind, ctx = type(error).__name__, error.ctx
+    path = ctx.command_path if ctx is not None else "evergraph"
+    remedy = f"see '{path} --help'"
+    message = " ".join(error.format_message().split()).rstrip(".")
+    words = sys.argv[1:]
+    if kind == "NoSuchOption":
+        return _unknown_option(error.option_name, ctx, remedy)
+    if kind == "MissingParameter":
+        name = message.partition("'")[2].partition("'")[0]
+        return f"Expected '{name}' (got none); add it, {remedy}."
+    if match := re.match(r"No such command '(.*?)'", message):
+        close = get_close_matches(match[1].lower(), list(ctx.command.commands), n=1)
+        return f"Unknown command '{match[1]}': " + (
+            f"did you mean '{close[0]}'?" if close else f"{remedy}."
+        )
+    if match := re.match(r"Got unexpected extra argument(?:\(s\)|s)? \((.*)\)", message):
+        return _extra_words(match[1], ctx, remedy)
+    option = re.search(r"'(--?[a-z-]+)'", message)
+    if "requires an argument" in message and option:
+        return f"Expected a value after '{option[1]}' (got none); add it, {remedy}."
+    if option and option[1] in words[:-1]:
+        message = _with_value(message, words[words.index(option[1]) + 1])
+    given = [word for word in words if option and word.startswith(f"{option[1]}=")]
+    if given:
+        message = _with_value(message, given[0].partition("=")[2])
+    return f"{message}; {remedy}."
+
+
+def _with_value(message: str, value: str) -> str:
+    """Adds what was given to a sentence about an option, where Typer leaves it out."""
+    message = re.sub(r"Input should be (a valid \w+)(, .*)?", r"expected \1", message)
+    return message if f"'{value}'" in message else f"{message} (got '{value}')"
+
+
+def _unknown_option(name: str, ctx: Any, remedy: str) -> str:
+    """Suggests the nearest option, or the long form of one that was written with one dash."""
+    known = [word for param in ctx.command.params for word in param.opts if word[:2] == "--"]
+    written = next((word for word in sys.argv[1:] if word.startswith(name)), name)
+    word = "--" + written.partition("=")[0].lstrip("-").replace("_", "-").lower()
+    close = get_close_matches(word, known, n=1)
+    shown = written.partition("=")[0]
+    return f"Unknown option '{shown}': " + (
+        f"did you mean '{close[0]}'?" if close else f"{remedy}."
+    )
+
+
+def _extra_words(given: str, ctx: Any, remedy: str) -> str:
+    """Tells where words belong that stand alone: behind an option, or in quotes."""
+    first = given.split(maxsplit=1)[0]
+    options = {word for param in ctx.command.params for word in param.opts}
+    hint = remedy
+    words = sys.argv[1:]
+    before = words[words.index(first) - 2 : words.index(first)] if first in words[2:] else []
+    if before and before[0] == "--set" and "=" not in before[1]:
+        hint = f"write --set {before[1]}={first}"
+    elif "--dataset" in options:
+        from evergraph.methods import METHODS  # noqa: PLC0415 - loaded by the command already
+
+        hint = f"write --{'method' if first.partition(':')[0] in METHODS else 'dataset'} {first}"
+    return f"Expected no word '{given}' by itself after '{ctx.command_path}'; {hint}."
