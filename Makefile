@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-slow lint bench docs fuzz clean
+.PHONY: setup demo test test-slow lint bench docs dist fuzz clean
 
 setup: $(STAMP)
 
@@ -34,6 +34,11 @@ bench: setup
 
 docs: setup
 	$(BIN)/python -m mkdocs build --strict
+
+# A wheel and a source distribution under dist/, with what is in the environment already.
+dist: setup
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
 
 fuzz: setup
 	$(BIN)/python scripts/fuzz.py all --cases 20000

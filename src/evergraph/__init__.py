@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from evergraph.stream.datasets import load_graph
     from evergraph.testing import find_leaks
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Threads that wait for each other sleep instead of spinning, for beside another busy process those
 # that spin keep the one that works from its core. Read when PyTorch is loaded (decision 0033).

@@ -94,7 +94,7 @@ def check_output(path: Path) -> None:
         )
     if (path / "state.sqlite").exists():
         raise InputError(
-            f"Expected '--output' to be a folder of runs (got '{path}', the state of an estimator); "
+            f"Expected '--output' to be a folder of runs (got '{path}', an estimator's state); "
             "choose another."
         )
 

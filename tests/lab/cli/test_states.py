@@ -142,8 +142,8 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "a version not there": (("inspect", "state", "--version", "99"), "99"),
     "a table as a state": (("inspect", "nodes.csv"), "'nodes.csv'"),
     "a state as runs": (("report", "state"), "evergraph inspect state"),
-    "runs into a state": (("compare", "--output", "state"), "the state of an estimator"),
-    "a run into a state": (("run", "--output", "state"), "the state of an estimator"),
+    "runs into a state": (("compare", "--output", "state"), "an estimator's state"),
+    "a run into a state": (("run", "--output", "state"), "an estimator's state"),
 }
 
 
