@@ -33,7 +33,7 @@ bench: setup
 	$(BIN)/python benchmarks/bench.py
 
 docs: setup
-	$(BIN)/python -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # A wheel and a source distribution under dist/, with what is in the environment already.
 dist: setup

@@ -1,7 +1,7 @@
 """Runs the notebook and the examples and records what they show, for the site.
 
-    python scripts/record_outputs.py          # all
-    python scripts/record_outputs.py quickstart.ipynb rare_fraud.py
+python scripts/record_outputs.py          # all
+python scripts/record_outputs.py quickstart.ipynb rare_fraud.py
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def run_cells(notebook: dict[str, Any]) -> dict[str, Any]:
     mpl.use("Agg")
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
+    plt.close("all")  # what somebody else has left
     names: dict[str, Any] = {"__name__": "__main__"}
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     for number, cell in enumerate(cells, 1):

@@ -29,8 +29,8 @@ def mathml(found: re.Match[str]) -> str:
     r"""Turns what the extension arithmatex marked, ``\(...\)`` or ``\[...\]``, into MathML."""
     text = html.unescape(found[2]).strip()
     display = "block" if text.startswith("\\[") else "inline"
-    body = text[2:-2].replace("\\tfrac", "\\frac").strip()
-    return f"<{found[1]}>{convert(body, display=display)}</{found[1]}>"
+    body = text[2:-2].replace("\\tfrac", "\\frac").replace("\\arg\\min", "\\operatorname{argmin}")
+    return f"<{found[1]}>{convert(body.strip(), display=display)}</{found[1]}>"
 
 
 def on_page_content(content: str, **_: Any) -> str:

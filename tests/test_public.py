@@ -25,7 +25,7 @@ SMALL = "synthetic:nodes=80,classes=4,mean_degree=4"
 def test_names_are_few_and_documented():
     assert len(evergraph.__all__) <= 20
     assert dir(evergraph) == sorted(evergraph.__all__)
-    named = re.findall(r"^### `(\w+)`$", DOCUMENT.read_text(), re.MULTILINE)
+    named = re.findall(r"^\| \[?`(\w+)`", DOCUMENT.read_text(), re.MULTILINE)
     assert sorted(named) == sorted(evergraph.__all__)
 
 
