@@ -5,6 +5,7 @@ Without Chromium or Playwright these tests are skipped, visibly.
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -80,7 +82,9 @@ def open_page(browser: Any) -> Iterator[OpenPage]:
     for context in contexts:
         context.close()
     assert complaints == []
-    assert all(url.startswith("file://") and url.endswith(".html") for url in requests)
+    # What is saved comes from the page itself: its data and blobs lead nowhere.
+    away = [url for url in requests if not url.startswith(("data:image/svg+xml", "blob:file"))]
+    assert all(url.startswith("file://") and url.endswith(".html") for url in away)
 
 
 def wait_until(page: Any, condition: str) -> None:
@@ -213,6 +217,57 @@ def test_no_column_is_cut_off_in_print(open_page: OpenPage, grid: Path):
     assert all(whole <= shown for whole, shown in page.evaluate(widths))
 
 
+def test_menu_and_headings_are_alike(open_page: OpenPage, grid: Path):
+    page = open_page(grid / "report.html")
+    assert page.locator("#nav a").all_inner_texts() == page.locator("main h2").all_inner_texts()
+
+
+def test_runs_that_are_not_shown_are_named(open_page: OpenPage, tmp_path: Path):
+    for name in ("first", "again"):
+        make_run(tmp_path / name)
+    make_run(tmp_path / "halted", seed=1)
+    (tmp_path / "halted" / "results.json").unlink()
+    write_page(page_data(collect(tmp_path)), tmp_path / "page.html")
+    page = open_page(tmp_path / "page.html")
+    for words, name in (("1 run not finished", "halted"), ("1 run left out", "first")):
+        told = page.locator("#overview details", has_text=words)
+        told.locator("summary").click()
+        assert told.locator("li").all_inner_texts() == [name]
+
+
+def test_every_table_and_figure_can_be_saved(open_page: OpenPage, grid: Path, tmp_path: Path):
+    page = open_page(grid / "report.html", accept_downloads=True)
+    draw_all(page)
+    saved: dict[str, list[str]] = {}
+    for number in range(page.locator("main > section").count()):
+        host = page.locator("main > section").nth(number)
+        name = host.get_attribute("id")
+        kinds = host.locator(".save button").all_inner_texts()
+        saved[name] = kinds
+        assert ("CSV" in kinds) == (host.locator("table").count() > 0)
+        assert ("SVG" in kinds) == ("PNG" in kinds) == (host.locator(".chart").count() > 0)
+    assert saved["summary"][0] == "CSV"
+    assert sum("SVG" in kinds for kinds in saved.values()) >= 6
+    files = {}
+    for name, kind in (("summary", "CSV"), ("time", "SVG"), ("time", "PNG"), ("matrices", "CSV")):
+        with page.expect_download() as waiting:
+            page.locator(f"#{name} .save").get_by_text(kind, exact=True).click()
+        download = waiting.value
+        assert download.suggested_filename == f"{grid.name}-cora-{name}.{kind.lower()}"
+        download.save_as(tmp_path / f"{name}.{kind}")
+        files[name, kind] = (tmp_path / f"{name}.{kind}").read_bytes()
+    rows = list(csv.reader(files["summary", "CSV"].decode().splitlines()))
+    assert rows[1][0] == "dslr"
+    assert len({len(row) for row in rows}) == 1
+    assert "95.0" in files["matrices", "CSV"].decode()
+    drawing = ElementTree.fromstring(files["time", "SVG"])
+    assert "var(" not in files["time", "SVG"].decode()  # nothing is left of the page's style
+    lines = [e.get("stroke") for e in drawing.iter("{http://www.w3.org/2000/svg}path")]
+    assert len(set(lines)) > 3
+    assert files["time", "PNG"].startswith(b"\x89PNG")
+    assert len(files["time", "PNG"]) > 10_000
+
+
 def test_toggles_change_what_is_shown(open_page: OpenPage, grid: Path):
     page = open_page(grid / "report.html")
     draw_all(page)
@@ -312,7 +367,7 @@ def test_keyboard_reaches_everything(open_page: OpenPage, grid: Path):
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     reached: set[str] = set()
-    for _ in range(250):
+    for _ in range(350):
         page.keyboard.press("Tab")
         # The class of what has the focus, or the name of its element, and its section.
         where = page.evaluate(

@@ -15,7 +15,7 @@ from made_runs import make_grid, make_run
 def test_collect_reads_one_run(tmp_path: Path):
     make_run(tmp_path / "run")
     found = collect(tmp_path / "run")
-    assert (found.title, found.num_runs, found.num_unfinished) == ("run", 1, 0)
+    assert (found.title, found.num_runs, found.unfinished) == ("run", 1, [])
     (group,) = found.datasets["cora"]
     assert group.name == "dslr"
     run = group.runs[0]
@@ -71,7 +71,7 @@ def test_collect_passes_over_copies_and_unfinished_runs(tmp_path: Path):
     (tmp_path / "c" / "results.json").unlink()
     make_run(tmp_path / ".hidden" / "d", seed=2)
     found = collect(tmp_path)
-    assert (found.num_runs, found.num_copies, found.num_unfinished) == (1, 1, 1)
+    assert (found.num_runs, found.copies, found.unfinished) == (1, ["b"], ["c"])
 
 
 def test_collect_ignores_results_that_are_not_a_runs(tmp_path: Path):

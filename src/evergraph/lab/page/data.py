@@ -42,8 +42,8 @@ def page_data(collection: Collection) -> dict[str, Any]:
         "title": collection.title,
         "version": __version__,
         "num_runs": collection.num_runs,
-        "num_unfinished": collection.num_unfinished,
-        "num_copies": collection.num_copies,
+        "unfinished": collection.unfinished,
+        "copies": collection.copies,
         # First the variant that others are compared with, then by name.
         "order": first + [name for name in names if name not in first],
         "not_learnt": NOT_LEARNT,

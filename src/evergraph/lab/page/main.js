@@ -9,24 +9,21 @@ const SECTIONS = [
   ],
   [
     "differences",
-    "Paired differences",
+    "Differences",
     "The chosen variant minus each other one, seed by seed: the same seed means the same split. Intervals are 95\u00a0%, corrected for the overlap of splits (Nadeau and Bengio), not for their number. An arrow at the edge lies beyond the axis.",
     differences,
-    "Differences",
   ],
   [
     "matrices",
-    "Accuracy matrices",
+    "Matrices",
     "Row i, column j: accuracy in percent on task j after task i.",
     matrices,
-    "Matrices",
   ],
   [
     "time",
-    "Accuracy over time",
+    "Over time",
     "How a task fares while others are learned. Whiskers are 95 % intervals over seeds.",
     overTime,
-    "Over time",
   ],
   [
     "probabilities",
@@ -49,10 +46,9 @@ const SECTIONS = [
   ],
   [
     "edges",
-    "Edges around a replayed node",
-    "What structure learning added and removed before the last task was learned.",
-    edits,
     "Edges",
+    "Around a replayed node: what structure learning added and removed before the last task was learned.",
+    edits,
   ],
   [
     "buffer",
@@ -62,17 +58,15 @@ const SECTIONS = [
   ],
   [
     "stages",
-    "Time and memory",
+    "Cost",
     "Mean time of each stage; memory is what a method keeps from task to task beyond the network.",
     stages,
-    "Cost",
   ],
   [
     "settings",
-    "Configuration and environment",
+    "Settings",
     "Everything needed to run this again.",
     settings,
-    "Settings",
   ],
 ];
 
@@ -99,7 +93,10 @@ function section([id, title, intro, draw], dataset) {
     drawer.unobserve(host);
     const outcome = draw(body, dataset);
     host.className = outcome === true ? "" : "quiet";
-    if (outcome === true) return;
+    if (outcome === true) {
+      lead.after(exports(body, `${data.title}-${dataset.name}-${id}`.replace(/[^\w.-]+/g, "-")));
+      return;
+    }
     lead.remove();
     body.replaceChildren(h("p", { class: "empty" }, outcome));
   };
@@ -165,9 +162,20 @@ function overview() {
     names.length > 3 ? plural(names.length, "dataset") : names.join(", "),
     `${where} nodes, class-incremental`,
   ];
-  if (data.num_unfinished) parts.push(`${plural(data.num_unfinished, "run")} not finished`);
-  if (data.num_copies) parts.push(`left out as copies: ${data.num_copies}`);
   byId("overview").textContent = parts.join(" · ");
+  for (const [names, words] of [
+    [data.unfinished, "not finished, and not shown"],
+    [data.copies, "left out: the same run is there already"],
+  ])
+    if (names.length)
+      byId("overview").append(
+        h(
+          "details",
+          {},
+          h("summary", {}, `${plural(names.length, "run")} ${words}`),
+          h("ul", { class: "names" }, names.map((name) => h("li", {}, name))),
+        ),
+      );
 }
 
 theme();
@@ -182,7 +190,7 @@ if (data.datasets.length > 1)
     ),
   );
 byId("nav").append(
-  ...SECTIONS.map(([id, title, , , brief]) => h("a", { href: `#${id}` }, brief || title)),
+  ...SECTIONS.map(([id, title]) => h("a", { href: `#${id}` }, title)),
 );
 byId("footer").append(
   h(

@@ -16,7 +16,7 @@ from evergraph.files import make_folder, write_atomic
 
 #: The page's program in the order of its parts; later ones use earlier ones.
 SCRIPTS = (
-    *("dom.js", "statistics.js", "charts.js", "rows.js", "lines.js", "table.js"),
+    *("dom.js", "statistics.js", "charts.js", "rows.js", "lines.js", "table.js", "export.js"),
     *("summary.js", "differences.js", "matrices.js", "time.js", "probabilities.js", "sizes.js"),
     *("bars.js", "embedding.js", "edits.js", "buffer.js", "stages.js", "settings.js", "main.js"),
 )

@@ -68,8 +68,8 @@ class Collection:
     title: str
     datasets: dict[str, list[Group]]
     num_runs: int
-    num_unfinished: int
-    num_copies: int  # the same run found again in another folder
+    unfinished: list[str]  # folders of runs that have no results yet
+    copies: list[str]  # folders of runs that were found before in another one
     reference: str | None  # the variant that others are compared with, if the folder names one
 
 
@@ -97,6 +97,8 @@ def collect(folder: Path) -> Collection:
             f"Expected '{folder}' to hold a finished run (got {len(configs)} unfinished); "
             "check the path or finish a run first."
         )
+    waiting = configs - {run / "config.yaml" for run in finished}
+    shown = {run.folder for run in runs.values()}
     by_protocol: dict[tuple[str, str, str], list[Run]] = {}
     for run in runs.values():
         key = (run.results["dataset"], run.results["protocol_hash"], run.results["graph"])
@@ -108,8 +110,8 @@ def collect(folder: Path) -> Collection:
         title=folder.resolve().name,
         datasets={names[key]: make_groups(by_protocol[key]) for key in order},
         num_runs=len(runs),
-        num_unfinished=len(configs) - len(finished),
-        num_copies=len(finished) - len(runs),
+        unfinished=sorted(str(path.parent.relative_to(folder)) for path in waiting),
+        copies=sorted(str(path.relative_to(folder)) for path in finished if path not in shown),
         reference=_reference(folder),
     )
 
