@@ -264,6 +264,8 @@ def test_every_table_and_figure_can_be_saved(open_page: OpenPage, grid: Path, tm
     assert "var(" not in files["time", "SVG"].decode()  # nothing is left of the page's style
     lines = [e.get("stroke") for e in drawing.iter("{http://www.w3.org/2000/svg}path")]
     assert len(set(lines)) > 3
+    words = "".join(drawing.itertext())
+    assert all(name in words for name in ("dslr-50", "replay-mf", "after task"))  # with its legend
     assert files["time", "PNG"].startswith(b"\x89PNG")
     assert len(files["time", "PNG"]) > 10_000
 

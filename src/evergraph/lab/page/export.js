@@ -49,6 +49,16 @@ function chartsAsPicture(host) {
     picture.append(copy);
     top += high + 12;
   });
+  let left = 0;
+  host.querySelectorAll('.legend button:not([aria-pressed="false"])').forEach((item) => {
+    const shade = getComputedStyle(item.querySelector("i")).backgroundColor;
+    if (left > width - 120) [left, top] = [0, top + 20];
+    picture.append(s("circle", { cx: left + 6, cy: top + 8, r: 5, fill: shade }));
+    const words = { x: left + 16, y: top + 13, "font-size": 13, fill: style.color };
+    picture.append(s("text", words, item.innerText));
+    left += item.getBoundingClientRect().width + 8;
+  });
+  if (left) top += 24;
   fill(picture, { width, height: top, viewBox: `0 0 ${width} ${top}` }, []);
   const back = { width: "100%", height: "100%", fill: style.backgroundColor };
   picture.prepend(s("rect", back));
