@@ -52,7 +52,7 @@ class Resources(Place):
     jobs: Annotated[int | None, "Worker processes. [one per core; one on a GPU]"] = None
     engine: Annotated[str, "Where jobs run: local or ray."] = "local"
     address: Annotated[str | None, "A Ray cluster's address. [one made on this machine]"] = None
-    gpus: Annotated[float, "Part of a GPU that each job asks for, on a Ray cluster."] = 0.0
+    gpus: Annotated[float, "Share of a GPU that each job requests on a Ray cluster."] = 0.0
 
     def __post_init__(self) -> None:
         if self.jobs is not None and self.jobs < 1:

@@ -37,9 +37,9 @@ from evergraph.train import Learner, train
 OnEvent = Callable[[Event], None]
 #: Least seconds between two checkpoints of a trial: writing one takes longer than a short task.
 TRIAL_CHECKPOINT = 5.0
-Device = Annotated[str, "auto, cpu or cuda."]
+Device = Annotated[str, "Device to use: auto, cpu or cuda."]
 SetOption = Annotated[
-    list[str] | None, Option("--set", help="A setting, key=value; repeat for more.")
+    list[str] | None, Option("--set", help="Change a setting, key=value; repeatable.")
 ]
 
 
@@ -50,9 +50,9 @@ class Place:
     device: Device = "auto"
     data_root: Annotated[
         Path | None,
-        Option(help="Folder with datasets.", envvar="EVERGRAPH_DATA", show_envvar=True),
+        Option(help="Folder that holds datasets.", envvar="EVERGRAPH_DATA", show_envvar=True),
     ] = None
-    track: Annotated[str | None, "Follow runs in tensorboard or mlflow as well."] = None
+    track: Annotated[str | None, "Also log to tensorboard or mlflow."] = None
 
     def __post_init__(self) -> None:
         if self.track is not None and self.track not in TRACKERS:

@@ -13,6 +13,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from inspect import Parameter, Signature, signature
@@ -25,19 +26,19 @@ from evergraph.errors import InputError
 #: Every command: its module below this one, and its line in the help.
 COMMANDS = {
     "run": ("runs", "Run one method on one dataset with one seed."),
-    "compare": ("grids", "Compare methods over seeds."),
-    "tune": ("tuning", "Search methods' settings on validation nodes."),
+    "compare": ("grids", "Compare methods over datasets and seeds."),
+    "tune": ("tuning", "Search for settings on validation nodes."),
     "resume": ("runs", "Continue a run, or finish an interrupted learn."),
-    "report": ("reports", "Show runs as one HTML page, or as figures."),
+    "report": ("reports", "Turn runs into one HTML page, or into figures."),
     "experiments": ("reproduce", "List the experiments of the paper."),
     "reproduce": ("reproduce", "Reproduce a table or figure of the paper."),
-    "learn": ("states", "Take nodes, edges and labels into a state."),
-    "predict": ("predict", "Write the class of every node of a state."),
-    "inspect": ("states", "Show what a state holds, and warnings."),
-    "convert": ("states", "Convert a state of 0.1.0."),
+    "learn": ("states", "Learn new nodes, edges and labels into a state."),
+    "predict": ("predict", "Predict the class of every node of a state."),
+    "inspect": ("states", "Show what a state holds, and what to watch."),
+    "convert": ("states", "Convert a state that version 0.1.0 wrote."),
     "datasets": ("listings", "List the datasets and where they come from."),
     "methods": ("listings", "List the methods, or describe one's settings."),
-    "doctor": ("doctor", "Say what is installed and used, and what to do."),
+    "doctor": ("doctor", "Check the installation and say what to do."),
 }
 #: What the help of a command ends with.
 EXAMPLES = {
@@ -161,12 +162,24 @@ def flatten(command: Callable[..., Any]) -> Callable[..., Any]:
 def _option(name: str, hint: Any, default: Any) -> Parameter:
     import typer  # noqa: PLC0415 - see above
 
-    what = get_args(hint)[1] if get_origin(hint) is Annotated else None
+    kind, what = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, None)
     if isinstance(what, str):
-        kind = get_args(hint)[0]
         flags = [f"--{name.replace('_', '-')}"] if kind is bool else []  # without its opposite
-        hint = Annotated[kind, typer.Option(*flags, help=what)]
+        what = typer.Option(*flags, help=what)
+    if isinstance(what, typer.models.OptionInfo) and kind is not bool:
+        what = copy(what)  # it may be shared
+        what.metavar = what.metavar or _metavar(kind)
+    hint = kind if what is None else Annotated[kind, what]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def _metavar(kind: Any) -> str:
+    """Says what an option takes, for people."""
+    inner = [part for part in get_args(kind) if part is not type(None)]
+    if inner:
+        return _metavar(inner[0])
+    named = str(kind.__name__)
+    return {"int": "N", "float": "X", "str": "TEXT"}.get(named, named.upper())
 
 
 def load(name: str) -> ModuleType:

@@ -18,19 +18,21 @@ from evergraph.lab.engines import Resources
 from evergraph.lab.folder import Job, check_output, make_jobs
 from evergraph.lab.tables import make_console, show, warn_unused
 
-MergeOption = Annotated[list[Path] | None, "Take finished runs from this folder; repeat."]
+MergeOption = Annotated[list[Path] | None, "Reuse the finished runs of this folder; repeatable."]
 
 
 def compare(
-    output: Annotated[Path, "Folder of the grid."],
-    dataset: Annotated[list[str] | None, "Repeat for more. [cora]"] = None,
-    method: Annotated[list[str] | None, "NAME[:key=value,...][@label] or all; repeat."] = None,
-    seeds: Annotated[int, "Seeds 0 to N − 1."] = 10,
+    output: Annotated[Path, "Folder for the grid."],
+    dataset: Annotated[list[str] | None, "A dataset; repeatable. [cora]"] = None,
+    method: Annotated[
+        list[str] | None, "NAME[:key=value,...][@label], or all; repeatable. [dslr]"
+    ] = None,
+    seeds: Annotated[int, "Number of seeds, counted from 0."] = 10,
     *,
     resources: Resources,
     settings: SettingOptions,
     merge: MergeOption = None,
-    as_printed: Annotated[bool, "Settings as the paper prints them."] = False,
+    as_printed: Annotated[bool, "Use the paper's settings to the letter."] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compare methods over seeds; finished runs are never run again.

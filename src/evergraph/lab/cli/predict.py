@@ -16,7 +16,9 @@ from evergraph.estimator.tables import as_csv, write_table
 StateArgument = Annotated[Path, typer.Argument(help="Folder of an estimator's state.")]
 VersionOption = Annotated[
     int | None,
-    typer.Option("--version", "--generation", help="An earlier version, not the current one."),
+    typer.Option(
+        "--version", "--generation", help="An earlier version of the state. [the current one]"
+    ),
 ]
 
 
@@ -25,11 +27,11 @@ def predict(
     output: Annotated[
         Path, typer.Option("-o", "--output", help="A .csv or .parquet file; - prints CSV.")
     ],
-    ids: Annotated[Path | None, "Ids to predict; all by default."] = None,
+    ids: Annotated[Path | None, "File of ids to predict. [all nodes]"] = None,
     version: VersionOption = None,
-    device: Annotated[str, "auto, cpu or cuda."] = "auto",
+    device: Annotated[str, "Device to use: auto, cpu or cuda."] = "auto",
 ) -> None:
-    """Write the class of every node, with its probability."""
+    """Predict the class of every node, with its probability."""
     columns = stored(state, version) if ids is None and device == "auto" else None
     if columns is None:
         from evergraph.lab.cli.states import computed  # noqa: PLC0415 - loads PyTorch

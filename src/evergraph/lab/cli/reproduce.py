@@ -36,7 +36,7 @@ def experiments(as_json: JsonOption = False) -> None:
 
 
 def reproduce(
-    output: Annotated[Path, "Folder of runs and outcomes."],
+    output: Annotated[Path, "Folder for runs and outcomes."],
     experiment: Annotated[str | None, typer.Argument(help="An experiment's id, or all.")] = None,
     *,
     request: Request,

@@ -47,19 +47,22 @@ class SettingOptions:
     """Settings as a file, as options of their own and as ``--set``; the latter wins."""
 
     sets: SetOption = None
-    config: Annotated[Path | None, "A YAML file of settings, or a run's config.yaml."] = None
-    selector: Annotated[str | None, "Which nodes are replayed."] = None
+    config: Annotated[Path | None, "YAML file of settings, or a run's config.yaml."] = None
+    selector: Annotated[str | None, "How replayed nodes are chosen; see 'evergraph methods'."] = (
+        None
+    )
     stream: Annotated[str | None, "What a task is: class (a few classes) or time (a step)."] = None
-    classes_per_task: Annotated[int | None, "Classes per task."] = None
-    split_seed: Annotated[int | None, "Fix the split whatever the seed."] = None
+    classes_per_task: Annotated[int | None, "Number of classes in a task."] = None
+    split_seed: Annotated[int | None, "Draw the split from this seed, whatever --seed is."] = None
     order: Annotated[str | None, "Class order: label, alphabetical or random:SEED."] = None
     evaluate: Annotated[
-        str | None, "test, or validation: hold out 10 % of the training nodes to tune on."
+        str | None,
+        "Judge on test nodes, or on validation (10 % of the training nodes, to tune on).",
     ] = None
     batch_size: Annotated[
-        str | None, "Nodes per step: auto, full, or a number to train on sampled parts."
+        str | None, "Nodes per step: auto, full, or a number, which samples neighbourhoods."
     ] = None
-    fanout: Annotated[int | None, "Neighbours drawn per node when sampling."] = None
+    fanout: Annotated[int | None, "Neighbours drawn per node and layer when sampling."] = None
 
     def file(self) -> dict[str, Any]:
         """Reads the file that ``--config`` names."""
@@ -87,15 +90,15 @@ class SettingOptions:
 
 
 def run(
-    dataset: Annotated[str, "Name, or path to an npz file."] = "cora",
+    dataset: Annotated[str, "A dataset's name, or the path of an .npz file."] = "cora",
     method: Annotated[str, "NAME[:key=value,...][@label]."] = "dslr",
-    seed: Annotated[int, "Source of all randomness."] = 0,
+    seed: Annotated[int, "Seed of all randomness."] = 0,
     *,
     settings: SettingOptions,
-    output: Annotated[Path | None, "Folder of the run."] = None,
+    output: Annotated[Path | None, "Folder for the run. [below runs/]"] = None,
     place: Place,
-    as_printed: Annotated[bool, "Settings as the paper prints them."] = False,
-    explain: Annotated[bool, "Show every setting and its origin; run nothing."] = False,
+    as_printed: Annotated[bool, "Use the paper's settings to the letter."] = False,
+    explain: Annotated[bool, "Show every setting and where it comes from; run nothing."] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run one method on one dataset with one seed."""

@@ -47,23 +47,27 @@ COLUMNS = {
 class Files:
     """What ``learn`` reads, a table each."""
 
-    nodes: Annotated[Path | None, "New nodes: id, features, label?"] = None
-    edges: Annotated[Path | None, "New edges: source, target."] = None
-    labels: Annotated[Path | None, "Labels of any nodes: id, label."] = None
-    update: Annotated[Path | None, "Changed features: id, features."] = None
-    remove_nodes: Annotated[Path | None, "Nodes to remove: id."] = None
-    remove_edges: Annotated[Path | None, "Edges to remove: source, target."] = None
+    nodes: Annotated[Path | None, "Table of new nodes: id, features and, if known, label."] = None
+    edges: Annotated[Path | None, "Table of new edges: source, target."] = None
+    labels: Annotated[Path | None, "Table of labels of any nodes: id, label."] = None
+    update: Annotated[Path | None, "Table of changed features: id, features."] = None
+    remove_nodes: Annotated[Path | None, "Table of nodes to remove: id."] = None
+    remove_edges: Annotated[Path | None, "Table of edges to remove: source, target."] = None
 
 
 @dataclass(frozen=True)
 class Parameters:
     """What a new state is made with."""
 
-    method: Annotated[str | None, "Method of a new state."] = None
-    buffer_size: Annotated[int | None, "The most nodes kept."] = None
-    seed: Annotated[int | None, "Source of all randomness."] = None
-    validation_fraction: Annotated[float | None, "Share of new labels that only judges."] = None
-    feature_scaling: Annotated[str | None, "auto, none or robust."] = None
+    method: Annotated[str | None, "Method of a new state. [auto]"] = None
+    buffer_size: Annotated[int | None, "Most nodes to keep."] = None
+    seed: Annotated[int | None, "Seed of all randomness."] = None
+    validation_fraction: Annotated[
+        float | None, "Share of new labels held out to judge, never learned. [0.1]"
+    ] = None
+    feature_scaling: Annotated[
+        str | None, "Bring features to one scale: auto, none or robust. [auto]"
+    ] = None
 
 
 def learn(

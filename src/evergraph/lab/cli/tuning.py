@@ -30,20 +30,24 @@ CHOICES = {
 
 
 def tune(
-    output: Annotated[Path, "Folder of the search."],
+    output: Annotated[Path, "Folder for the search."],
     method: Annotated[
-        list[str] | None, "NAME[:key=value,...][@label] or all; repeat. [dslr]"
+        list[str] | None, "NAME[:key=value,...][@label], or all; repeatable. [dslr]"
     ] = None,
-    dataset: Annotated[list[str] | None, "Repeat for more. [cora]"] = None,
-    trials: Annotated[int, "Settings tried per method and dataset."] = 12,
-    seeds: Annotated[int | None, "Seeds of each, 0 to N − 1. [2; 10 with --per-seed]"] = None,
-    finalists: Annotated[int | None, "Of the best, how many run on N more seeds. [3]"] = None,
+    dataset: Annotated[list[str] | None, "A dataset; repeatable. [cora]"] = None,
+    trials: Annotated[int, "Settings to try per method and dataset."] = 12,
+    seeds: Annotated[int | None, "Number of seeds, counted from 0. [2; 10 with --per-seed]"] = None,
+    finalists: Annotated[
+        int | None, "How many of the best are run on as many seeds again. [3]"
+    ] = None,
     per_seed: Annotated[
         bool,
         "Let every seed choose by its own validation nodes among settings drawn blind, "
         "and judge what was chosen on test nodes.",
     ] = False,
-    recipe: Annotated[bool, "Search lr, dropout, head and smoothing too."] = False,
+    recipe: Annotated[
+        bool, "Also search learning rate, weight decay, dropout, head and smoothing."
+    ] = False,
     *,
     resources: Resources,
     sets: SetOption = None,

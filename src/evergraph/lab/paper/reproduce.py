@@ -51,7 +51,9 @@ class Request(Resources):
     Times of runs that shared a machine say nothing: they may be left out.
     """
 
-    quick: Annotated[bool, "Cora, two seeds, few epochs: to see that it works."] = False
+    quick: Annotated[bool, "Cora, two seeds, few epochs: shows that it works, proves nothing."] = (
+        False
+    )
     dataset: Annotated[list[str] | None, "Repeat for more."] = None
     seeds: Annotated[int | None, "How many seeds. [10, or 2 with --quick]"] = None
     first_seed: Annotated[int, "Where the seeds begin."] = 0
