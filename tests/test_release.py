@@ -139,6 +139,7 @@ def test_wheel_works_in_a_clean_environment(dist: Path, tmp_path: Path, version:
         [str(program / "evergraph"), "--version"], capture_output=True, text=True, check=True
     )
     assert answer.stdout == f"evergraph {evergraph.__version__}\n"
+    shutil.rmtree(home)  # some gigabytes, with PyTorch for CUDA
 
 
 def three_lines() -> list[str]:

@@ -243,6 +243,9 @@ def test_reproduce_writes_every_file(
     assert len(lines) >= len(outcome["entries"])
     for told in ((folder / f"{name}.md").read_text(), answer.out):
         assert "proves nothing" in told
+    titles = [line for line in answer.out.splitlines() if "(quick: proves nothing)" in line]
+    assert len(titles) >= 1  # above every table
+    assert f"{name}/" in answer.out.splitlines()[-1]  # where its files are
 
 
 def test_reproduce_draws_the_plane_of_the_first_task(

@@ -139,6 +139,20 @@ def test_report_writes_the_page_beside_the_runs(command: Command, tmp_path: Path
     assert "<h1>grid</h1>" in (tmp_path / "grid" / "report.html").read_text()
 
 
+def test_report_opens_the_page_when_asked(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+):
+    make_run(tmp_path / "run")
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
+    assert command("report", tmp_path / "run").code == 0
+    assert opened == []
+    assert command("report", tmp_path / "run", "--open").code == 0
+    assert opened == [(tmp_path / "run" / "report.html").as_uri()]
+    monkeypatch.setattr("webbrowser.open", lambda url: False)
+    assert "open the file yourself" in command("report", tmp_path / "run", "--open").out
+
+
 def test_report_writes_where_it_is_told(command: Command, tmp_path: Path):
     make_run(tmp_path / "run")
     answer = command("report", tmp_path / "run", "-o", tmp_path / "new" / "page.html")

@@ -199,3 +199,22 @@ def test_what_was_set_stands_beside_the_papers_numbers():
     changed = {"overrides": {"epochs": 50, "r": 0.2}, "label": "dslr:r=0.2"}
     assert run_scores(results(**changed)).title == "dslr:r=0.2 on cora, seed 3, with epochs=50"
     assert grid_sheet([entry(**changed)]).rows[0][0] == "cora · dslr:r=0.2, with epochs=50"
+
+
+def test_changed_settings_are_marked_where_the_paper_stands_beside():
+    assert run_scores(results()).columns[-1] == "paper (10 seeds)"
+    changed = run_scores(results(overrides={"epochs": 50}))
+    assert changed.columns[-1] == "paper (10 seeds, other settings)"
+    assert changed.title.endswith("with epochs=50")
+    alone = run_scores(results(dataset="mine.npz", overrides={"epochs": 50}))
+    assert alone.columns[-1] == "paper (10 seeds)"  # nothing stands there
+    named = entry(
+        method="replay",
+        label="replay-mf",
+        overrides={"selector": "mf"},
+        settings={"selector": "mf"},
+    )
+    sheet = grid_sheet([entry(), entry(overrides={"tau": 0.5}), named])
+    assert ["*" in row[5] for row in sheet.rows] == [False, True, False]  # mf is the paper's row
+    assert "* the paper's settings differ" in sheet.title
+    assert "*" not in grid_sheet([entry()]).title
