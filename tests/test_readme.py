@@ -62,6 +62,11 @@ def test_three_lines_keep_a_graph_up_to_date(tmp_path: Path, monkeypatch: pytest
     assert len(again.predict(names["new_ids"])) == 20
 
 
+def test_the_site_begins_with_the_same_three_lines():
+    home = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert all(line in home for line in blocks(README, "python")[0].splitlines())
+
+
 def test_experiments_run_from_python(monkeypatch: pytest.MonkeyPatch):
     few = {"epochs": 1, "link_epochs": 1, "channels": 4}
 

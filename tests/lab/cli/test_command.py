@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -313,6 +314,10 @@ def test_help_of_a_command_lists_its_options(command: Command):
     assert answer.code == 0
     for option in ("--dataset", "--method", "--seeds", "--jobs", "--merge", "--output", "--json"):
         assert option in answer.out
+    own, settings, where = re.split(r"\n(?:Settings|Where it runs):\n", f"{answer.out}")[:3]
+    assert "--seeds N" in own
+    assert "--jobs N" in f"{settings}{where}"
+    assert "--fanout" not in own
 
 
 def test_real_command_helps(tmp_path: Path):

@@ -85,7 +85,7 @@ def app() -> Any:
             print(f"evergraph {__version__}")
             raise typer.Exit
 
-    from evergraph.lab.cli.words import Group, usage_sentence  # noqa: PLC0415 - needs Typer
+    from evergraph.lab.cli.words import Command, Group, usage_sentence  # noqa: PLC0415 - needs Typer
 
     usage_error: type[Exception] = typer.BadParameter.__mro__[2]  # wherever a release keeps it
     parser = typer.Typer(
@@ -113,7 +113,7 @@ def app() -> Any:
             command = flatten(getattr(load(f"{__name__}.{module}"), name))
             example = EXAMPLES.get(name)
             epilog = f"Example:\n\n\b\n  evergraph {example}" if example else None
-            parser.command(name, epilog=epilog)(command)
+            parser.command(name, cls=Command, epilog=epilog)(command)
         else:
             parser.command(name, help=text)(fail)
     try:
@@ -145,8 +145,11 @@ def flatten(command: Callable[..., Any]) -> Callable[..., Any]:
         if word.name not in groups:
             words.append(_option(word.name, hints[word.name], word.default))
             continue
-        inner = get_type_hints(groups[word.name], include_extras=True)
-        words += [_option(f.name, inner[f.name], f.default) for f in fields(groups[word.name])]
+        group = groups[word.name]
+        inner = get_type_hints(group, include_extras=True)
+        for f in fields(group):
+            owner = next(cls for cls in group.__mro__ if f.name in cls.__annotations__)
+            words.append(_option(f.name, inner[f.name], f.default, owner.__name__))
 
     def call(**given: Any) -> Any:
         for name, group in groups.items():
@@ -159,16 +162,17 @@ def flatten(command: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _option(name: str, hint: Any, default: Any) -> Parameter:
+def _option(name: str, hint: Any, default: Any, group: str | None = None) -> Parameter:
     import typer  # noqa: PLC0415 - see above
 
     kind, what = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, None)
     if isinstance(what, str):
         flags = [f"--{name.replace('_', '-')}"] if kind is bool else []  # without its opposite
         what = typer.Option(*flags, help=what)
-    if isinstance(what, typer.models.OptionInfo) and kind is not bool:
+    if isinstance(what, typer.models.OptionInfo):
         what = copy(what)  # it may be shared
-        what.metavar = what.metavar or _metavar(kind)
+        what.rich_help_panel = group
+        what.metavar = what.metavar or (None if kind is bool else _metavar(kind))
     hint = kind if what is None else Annotated[kind, what]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 

@@ -18,6 +18,36 @@ GROUPS = {
 }
 
 
+#: Titles of options that commands share, by the class that holds them.
+SHARED = {
+    "SettingOptions": "Settings",
+    "Place": "Where it runs",
+    "Resources": "Where it runs",
+    "Files": "Files",
+    "Parameters": "A new state",
+    "BuildOptions": "Building",
+    "Request": "What is run",
+}
+
+
+class Command(typer.core.TyperCommand):
+    """Lists the options of a command under titles."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Writes arguments and options of its own first, then those that commands share."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for param in self.get_params(ctx):
+            row = param.get_help_record(ctx)
+            panel = SHARED.get(getattr(param, "rich_help_panel", None) or "", "Options")
+            if row is not None:
+                title = "Arguments" if param.param_type_name == "argument" else panel
+                sections.setdefault(title, []).append(row)
+        for title, rows in sections.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
 class Group(typer.core.TyperGroup):
     """Lists the commands under the title of their group."""
 
