@@ -1,4 +1,4 @@
-"""What the site is built with beyond its theme: formulas, docstrings, examples and the notebook.
+"""What the site is built with beyond its theme: formulas, docstrings, and generated pages.
 
 MkDocs calls the functions ``on_...`` (``hooks`` in ``mkdocs.yml``). Formulas become MathML when the
 site is built, so that a reader's browser needs no script and no network for them.
@@ -6,9 +6,12 @@ site is built, so that a reader's browser needs no script and no network for the
 
 from __future__ import annotations
 
+import contextlib
 import html
+import io
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,13 @@ from markdown import Markdown
 from markdown.extensions import Extension
 from markdown.preprocessors import Preprocessor
 from mkdocs.structure.files import File
+
+from evergraph.lab import cli
+from evergraph.lab.cli import listings
+from evergraph.lab.cli.words import GROUPS
+from evergraph.methods import METHODS, TrainConfig
+from evergraph.nn import ModelConfig
+from evergraph.stream import Protocol
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -82,6 +92,8 @@ def on_files(files: Any, config: Any) -> Any:
         files.append(File.generated(config, f"examples/{path.stem}.md", content=page))
     page = notebook_page(EXAMPLES / "quickstart.ipynb")
     files.append(File.generated(config, "examples/quickstart.md", content=page))
+    files.append(File.generated(config, "command.md", content=command_page()))
+    files.append(File.generated(config, "methods.md", content=methods_page()))
     return files
 
 
@@ -120,3 +132,60 @@ def shown(output: dict[str, Any]) -> str:
         return f"![What the cell draws](data:image/png;base64,{picture})"
     text = "".join(output.get("text", data.get("text/plain", []))).rstrip()
     return f"```text\n{text}\n```" if text else ""
+
+
+# --- reference, from the program itself ----------------------------------------------------
+
+
+def command_page() -> str:
+    """Writes the help of every command."""
+    parts = [
+        "# The command",
+        "What `evergraph COMMAND -h` says. `python -m evergraph` is the same.",
+    ]
+    parts.append("Completion in your shell: `evergraph --install-completion`.")
+    for title, names in GROUPS.items():
+        parts.append(f"## {title}")
+        parts += [f"### {name}\n\n```text\n{helped(name)}\n```" for name in names]
+    return "\n\n".join(parts)
+
+
+def helped(name: str) -> str:
+    """Asks a command for its help."""
+    before, sys.argv = sys.argv, ["evergraph", name, "-h"]
+    try:
+        with contextlib.redirect_stdout(io.StringIO()) as told, contextlib.suppress(SystemExit):
+            cli.main()
+    finally:
+        sys.argv = before
+    return told.getvalue().strip()
+
+
+def methods_page() -> str:
+    """Writes every method with its settings, as they stand in the code."""
+    text = (
+        "Each method, where it comes from, and its settings: `--set key=value`, or `--method "
+        "NAME:key=value`. Presets may differ from the defaults on published graphs; `evergraph run "
+        "--explain` shows the values of a run."
+    )
+    parts = ["# Methods and settings", text]
+    for name, cls in METHODS.items():
+        parts += [
+            f"## {name}",
+            f"{cls.summary[0].upper()}{cls.summary[1:]}. {cls.paper}, {cls.year}.",
+        ]
+        parts.append(settings_table(cls.Config))
+    parts += ["## Training", "Of every network.", settings_table(TrainConfig)]
+    parts += ["## The network", settings_table(ModelConfig)]
+    parts += ["## The protocol", "What comes when, and what is measured.", settings_table(Protocol)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def settings_table(config: Any) -> str:
+    """Writes the settings of a class, nothing if it has none."""
+    told = listings.descriptions(config)
+    rows = [
+        f"| `{key}` | `{value}` | {told.get(key, '').replace('|', '&#124;')} |"
+        for key, value in listings.defaults(config).items()
+    ]
+    return "\n".join(["| setting | default | meaning |", "|---|---|---|", *rows]) if rows else ""

@@ -22,6 +22,7 @@ from urllib.parse import unquote, urldefrag, urljoin, urlparse
 import pytest
 
 import evergraph
+from evergraph.lab.cli import COMMANDS
 
 pytest.importorskip("material", reason="Material for MkDocs is not installed")
 
@@ -31,6 +32,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 PAGES = (
     *("index.html", "tutorials/own-graph.html", "analytic.html", "packages.html"),
     *("api/ContinualNodeClassifier.html", "examples/quickstart.html", "reproduction.html"),
+    *("command.html", "methods.html"),
 )
 
 
@@ -126,6 +128,16 @@ def test_notebook_and_examples_show_what_they_print(site: Path):
     assert "data:image/png;base64" in page
     assert "2708 papers, 7 topics" in page
     assert "It prints:" in (site / "examples" / "custom_method.html").read_text(encoding="utf-8")
+
+
+def test_reference_is_what_the_program_says(site: Path):
+    page = (site / "command.html").read_text(encoding="utf-8")
+    assert all(f'id="{name}"' in page for name in COMMANDS)
+    assert "--install-completion" in page
+    assert "Where it runs:" in page
+    page = (site / "methods.html").read_text(encoding="utf-8")
+    assert all(f'id="{name}"' in page for name in evergraph.METHODS)
+    assert "edges added to each replayed node" in page
 
 
 # --- in a browser --------------------------------------------------------------------------
