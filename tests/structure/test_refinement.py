@@ -137,8 +137,8 @@ def test_refine_addition_of_the_nearest():
     assert as_pairs(change.added) == {(0, 4), (0, 5)}
     _, change = run(GRAPH, [0], [[3, 4, 5, 2]], Z, num_neighbors=2, tau=0.0)
     assert as_pairs(change.added) == {(0, 2), (0, 5)}
-    with pytest.raises(InputError, match="Expected 'addition'.*got 'nearest'"):
-        config(addition="nearest", candidates="entire")
+    with pytest.raises(InputError, match=r"Expected 'addition'.*got 'nearest'"):
+        parse(StructureConfig, {"addition": "nearest", "candidates": "entire"})
 
 
 def test_refine_deletion_of_the_lowest():
