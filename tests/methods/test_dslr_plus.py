@@ -263,3 +263,14 @@ def test_dslr_plus_refuses_bad_settings_in_one_sentence(settings, sentence):
 def test_dslr_plus_names_settings_without_effect():
     assert {"gamma", "temperature"} <= plus(distill_on="none").config.unused()
     assert not {"gamma", "temperature"} & plus().config.unused()
+
+
+def test_dslr_plus_distils_without_a_buffer(stream):
+    learner, _, ctx = next_task(stream, plus(structure="none", distill_on="training"))
+    method, nodes = learner.method, stream.tasks[0].train_nodes
+    with_buffer = method.loss(ctx)
+    method.buffer.picks = {}  # all that was kept has been removed
+    alone = method.loss(ctx)
+    assert alone.isfinite()
+    assert not torch.equal(alone, with_buffer)
+    assert torch.equal(method._taught[0], nodes.sort().values)

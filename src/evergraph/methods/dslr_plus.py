@@ -93,13 +93,15 @@ class DSLRPlus(DSLR):
         """Adds the distillation to DSLR's loss; at the first task there is no teacher."""
         if self._taught is None:
             return super().loss(ctx)
-        kept = ctx.draw(self.buffer.nodes, self.buffer.labels, *self._weight)
+        kept, rest = ctx.batch.nodes[:0], list[Tensor]()
+        if len(self.buffer):
+            kept, *rest = ctx.draw(self.buffer.nodes, self.buffer.labels, *self._weight)
         nodes, targets = ctx.draw(*self._taught)
-        logits = ctx.forward(torch.cat([ctx.batch.nodes, kept[0], nodes]))
-        ends = [ctx.batch.nodes.numel(), ctx.batch.nodes.numel() + kept[0].numel()]
+        logits = ctx.forward(torch.cat([ctx.batch.nodes, kept, nodes]))
+        ends = [ctx.batch.nodes.numel(), ctx.batch.nodes.numel() + kept.numel()]
         current, replayed, shown = logits.tensor_split(ends)
-        if kept[0].numel():
-            loss = self.weighed(ctx, current, replayed, *kept[1:])
+        if rest:
+            loss = self.weighed(ctx, current, replayed, *rest)
         else:
             loss = ctx.cross_entropy(current, ctx.batch.labels)
         distilled = distillation_loss(shown, targets, self.config.temperature)
@@ -130,10 +132,11 @@ class DSLRPlus(DSLR):
         if self.config.distill_on == "none":
             return super().graph_bytes(ctx)
         joined = [near.flatten() for near in self.buffer.neighbours.values()]
-        nodes, view = torch.cat([self.buffer.nodes, self.buffer.unlabelled]), ctx.view
-        if self.config.distill_on != "training":
-            nodes = torch.arange(view.num_nodes)
-        nodes, depth = nodes.to(ctx.device), ctx.model_config.num_layers
+        view, depth = ctx.view, ctx.model_config.num_layers
+        nodes = torch.arange(view.num_nodes, device=ctx.device)
+        if self.config.distill_on == "training":
+            kept = (self.buffer.nodes, self.buffer.unlabelled)
+            nodes = torch.cat([part.to(ctx.device) for part in kept])
         return neighbourhood_bytes(view.features, view.adjacency, nodes, depth, joined)
 
     def _distilled(self, ctx: TaskContext) -> Tensor:
