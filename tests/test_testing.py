@@ -73,6 +73,18 @@ def test_find_leaks_clears_every_learner_of_joint_training(make_graph, learner, 
     assert found == []
 
 
+@pytest.mark.parametrize("batch_size", ["full", 5])
+@pytest.mark.parametrize("distill_on", ["training", "all"])
+def test_find_leaks_clears_variants_of_dslr_plus(make_graph, distill_on, batch_size):
+    found = find_leaks(
+        lambda: make_method("dslr+", {**SMALL, "distill_on": distill_on}),
+        streams(make_graph),
+        model_config=MODEL,
+        training=TRAINING.model_copy(update={"batch_size": batch_size}),
+    )
+    assert found == []
+
+
 def dated_streams() -> TaskStream:
     graph = generate(SyntheticConfig(nodes=90, classes=4, steps=4, feature_dim=8, mean_degree=4))
     return TaskStream(graph, PROTOCOL.model_copy(update={"stream": "time"}))

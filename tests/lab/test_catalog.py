@@ -72,6 +72,7 @@ IDS = [
     "hyperparameters",
     "frontier",
     "bounds",
+    "dslr-plus",
 ]
 FACTS = Facts("cora", 1770, 3, 6, 2)
 TINY = ["epochs=1", "link_epochs=1", "channels=4", "heads=2", "buffer_size=8"]

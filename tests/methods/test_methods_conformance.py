@@ -23,8 +23,8 @@ TRAINING = TrainConfig(epochs=2)
 PROTOCOL = Protocol(validation_fraction=0.2)  # some methods need validation nodes
 SMALL = {"buffer_size": 11, "link_epochs": 2, "num_candidates": 8, "num_neighbors": 2, "tau": 0.6}
 
-#: Every method, and the learners of joint training.
-NAMES = [*METHODS, "joint:learner=analytic", "joint:learner=appnp"]
+#: Every method, the learners of joint training, and a method that keeps nodes without labels.
+NAMES = [*METHODS, "joint:learner=analytic", "joint:learner=appnp", "dslr+:distill_on=training"]
 
 pytestmark = pytest.mark.parametrize("name", NAMES)
 

@@ -12,6 +12,7 @@ from evergraph.methods.bounds import Finetune, Frozen, Joint
 from evergraph.methods.context import TaskContext, TrainConfig
 from evergraph.methods.continual_gnn import ContinualGNN
 from evergraph.methods.dslr import DSLR
+from evergraph.methods.dslr_plus import DSLRPlus
 from evergraph.methods.ewc import EWC
 from evergraph.methods.gem import GEM
 from evergraph.methods.homophily_probe import HomophilyProbe
@@ -30,6 +31,7 @@ METHODS: dict[str, type[Method[Any]]] = {
     "er-gnn": ERGNN,
     "gem": GEM,
     "dslr": DSLR,
+    "dslr+": DSLRPlus,
     "lwf": LwF,
     "rclg": RCLG,
     "ewc": EWC,

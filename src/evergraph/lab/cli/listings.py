@@ -81,11 +81,12 @@ def methods(as_json: JsonOption = False) -> None:
             entry["name"],
             entry["summary"],
             f"{entry['paper']}, {entry['year']}",
+            " ".join(entry["needs"]) or "–",
             " ".join(f"{key}={value}" for key, value in entry["settings"].items()),
         ]
         for entry in entries
     ]
-    columns = ["method", "what it does", "paper", "settings"]
+    columns = ["method", "what it does", "paper", "needs", "settings"]
     kept = ["selector", "which nodes it keeps"]
     chosen = [[entry["name"], entry["summary"]] for entry in selectors]
     sheets = [
