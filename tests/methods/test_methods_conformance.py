@@ -21,7 +21,14 @@ from evergraph.train import Learner, train
 MODEL = ModelConfig(channels=4, heads=2)
 TRAINING = TrainConfig(epochs=2)
 PROTOCOL = Protocol(validation_fraction=0.2)  # some methods need validation nodes
-SMALL = {"buffer_size": 11, "link_epochs": 2, "num_candidates": 8, "num_neighbors": 2, "tau": 0.6}
+SMALL = {
+    "buffer_size": 11,
+    "link_epochs": 2,
+    "num_candidates": 8,
+    "num_neighbors": 2,
+    "tau": 0.6,
+    "condense_steps": 3,
+}
 
 #: Every method, and the learners of joint training.
 NAMES = [*METHODS, "joint:learner=analytic", "joint:learner=appnp"]
@@ -329,5 +336,6 @@ def test_method_counts_what_its_state_holds(make_graph, name):
         assert tensors <= event.memory_bytes - 16 * labels <= tensors + names
         assert event.memory_bytes == method.memory_bytes()
         reads = (method.buffer is not None or labels) and event.task < 2
+        reads = reads and name != "pdgnn-tem"  # whose rows hold what was around them
         assert event.memory_bytes_without_graph >= event.memory_bytes
         assert (event.memory_bytes_without_graph > event.memory_bytes) == bool(reads)

@@ -17,8 +17,10 @@ from evergraph.methods.gem import GEM
 from evergraph.methods.homophily_probe import HomophilyProbe
 from evergraph.methods.lwf import LwF
 from evergraph.methods.mas import MAS
+from evergraph.methods.pdgnn import PDGNN
 from evergraph.methods.rclg import RCLG
 from evergraph.methods.replay import ERGNN, Replay
+from evergraph.methods.ssm import SSM
 from evergraph.methods.twp import TWP
 from evergraph.validation import parse
 
@@ -37,6 +39,8 @@ METHODS: dict[str, type[Method[Any]]] = {
     "twp": TWP,
     "continual-gnn": ContinualGNN,
     "analytic": Analytic,
+    "pdgnn-tem": PDGNN,
+    "ssm": SSM,
 }
 #: Variants that answer one question of an experiment; not for ``--method all``.
 PROBES: dict[str, type[Method[Any]]] = {"homophily-probe": HomophilyProbe}
