@@ -9,6 +9,7 @@ from evergraph.errors import unknown_name
 from evergraph.methods.analytic import Analytic
 from evergraph.methods.base import NEEDS, Descent, Method, MethodConfig
 from evergraph.methods.bounds import Finetune, Frozen, Joint
+from evergraph.methods.cat import CaT
 from evergraph.methods.context import TaskContext, TrainConfig
 from evergraph.methods.continual_gnn import ContinualGNN
 from evergraph.methods.dslr import DSLR
@@ -41,6 +42,7 @@ METHODS: dict[str, type[Method[Any]]] = {
     "analytic": Analytic,
     "pdgnn-tem": PDGNN,
     "ssm": SSM,
+    "cat": CaT,
 }
 #: Variants that answer one question of an experiment; not for ``--method all``.
 PROBES: dict[str, type[Method[Any]]] = {"homophily-probe": HomophilyProbe}

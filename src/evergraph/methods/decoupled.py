@@ -7,14 +7,13 @@ backbone on nodes without edges.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from pydantic import field_validator
 from torch import Tensor
 
 from evergraph.closed_form.features import FeatureConfig, PropagatedFeatures, Rows, readable_hops
-from evergraph.errors import InputError
 from evergraph.methods.base import Method, MethodConfig
 from evergraph.methods.context import TaskContext
 
@@ -69,22 +68,3 @@ class Decoupled(Method[ConfigT]):
         with torch.no_grad():
             everyone = torch.arange(ctx.view.num_nodes, device=ctx.device)
             return ctx.forward_rows(self.rows(ctx).rows(everyone))
-
-
-def check_rows(rows: Tensor, labels: Tensor, ctx: TaskContext) -> None:
-    """Refuses kept rows of other columns or of classes that nobody knows."""
-    width, count = ctx.view.num_features, ctx.view.num_classes
-    known = bool(((labels >= 0) & (labels < count)).all())
-    if rows.shape[1:] != (width,) or not rows.is_floating_point() or not known:
-        raise InputError(
-            f"Expected kept rows of {width} columns and {count} classes (got others); the state is "
-            "damaged, so restore a copy of it."
-        )
-
-
-def plain_counts(counts: Any) -> dict[int, int]:
-    """Reads how many training nodes each class had; refuses what cannot be."""
-    found = {int(label): int(count) for label, count in counts.items()}
-    if any(label < 0 or count < 1 for label, count in found.items()):
-        raise ValueError("classes without nodes")
-    return found

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from evergraph.memory.buffer import carried_over
+from evergraph.memory.synthetic import check_rows
 from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
-from evergraph.methods.decoupled import Decoupled, DecoupledConfig, check_rows
+from evergraph.methods.decoupled import Decoupled, DecoupledConfig
 from evergraph.methods.replay import BufferBase, BufferConfig
 
 #: What the buffer's rows are kept by.
@@ -50,7 +51,8 @@ class PDGNN(Decoupled[PDGNNConfig], BufferBase[PDGNNConfig]):
     def begin_task(self, ctx: TaskContext) -> None:
         """Warm-starts the MLP."""
         if len(self.buffer):
-            check_rows(self.buffer.rows[EMBEDDING], self.buffer.labels, ctx)
+            kept, view = self.buffer.rows[EMBEDDING], ctx.view
+            check_rows(kept, self.buffer.labels, view.num_features, view.num_classes)
         super().begin_task(ctx)
 
     def loss(self, ctx: TaskContext) -> Tensor:
