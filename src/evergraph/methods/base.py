@@ -16,8 +16,9 @@ from evergraph.nn.receptive_field import ReceptiveField
 from evergraph.validation import Config
 
 #: What a method may declare that it needs beyond a :class:`~evergraph.stream.GraphView`: labels
-#: of earlier tasks, validation nodes, attention scores, second derivatives, GAT as its backbone.
-NEEDS = frozenset({"old_labels", "validation", "attention", "double_backward", "gat"})
+#: of earlier tasks, validation nodes, nodes that are neither learned nor judged, attention scores,
+#: second derivatives, GAT as its backbone.
+NEEDS = frozenset({"old_labels", "validation", "unjudged", "attention", "double_backward", "gat"})
 
 
 class MethodConfig(Config):

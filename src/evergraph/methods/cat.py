@@ -37,7 +37,7 @@ class CaT(Condensing[CaTConfig]):
     paper = "Liu et al., CaT: Balanced Continual Graph Learning with Graph Condensation"
     year = 2023
     search: ClassVar[SearchSpace] = {
-        "condense_lr": (0.001, 0.01, 0.1),
+        "condense_lr": (0.003, 0.01, 0.03),
         "warm_start": (False, True),
         "backbone": ("gat", "gcn"),
         "epochs": (100, 200, 500),

@@ -31,7 +31,8 @@ class CondensedConfig(MethodConfig):
 
     buffer_size: int = Field(default=100, ge=1)  # synthetic nodes of all classes together
     condense_steps: int = Field(default=300, ge=1)  # random networks that they are learned by
-    condense_lr: float = Field(default=0.01, gt=0)  # Adam's learning rate for them
+    #: Adam's learning rate for them, in units of their values: features come in any.
+    condense_lr: float = Field(default=0.01, gt=0)
 
 
 ConfigT = TypeVar("ConfigT", bound=CondensedConfig)
@@ -79,17 +80,19 @@ class Condensing(Method[ConfigT]):
         new = torch.bincount(labels, minlength=count).float()
         known = torch.tensor([max(memory.counts.get(c, 0), 1) for c in range(count)])
         share = new / known.to(new)
+        # A class without new nodes whose rows have not become fewer is as it should be.
+        had, has = (torch.bincount(part, minlength=count) for part in (old_labels, memory.labels))
+        moves = (new > 0) | (had != has)
         rows = memory.rows.clone().requires_grad_()
+        lr = self.config.condense_lr * float(memory.rows.square().mean().sqrt())
         on_cuda = ctx.device.type == "cuda"
-        optimizer = torch.optim.Adam(
-            [rows], lr=self.config.condense_lr, fused=True, capturable=on_cuda
-        )
+        optimizer = torch.optim.Adam([rows], lr=lr, fused=True, capturable=on_cuda)
 
         def step() -> Tensor:
             with torch.no_grad():
                 self.redraw(ctx)
                 wanted, drawn = self.node_statistics(ctx, x, labels)
-                there = (class_means(drawn, count) > 0).any(dim=1) | (share == 0)
+                there = moves & ((class_means(drawn, count) > 0).any(dim=1) | (share == 0))
                 if old_labels.numel():
                     part = share.view(-1, *[1] * (wanted.ndim - 1))
                     before = self.statistics(ctx, old, old_labels)
