@@ -134,7 +134,7 @@ def test_delome_matches_the_gradient_of_a_linear_softmax(make_graph: Callable[..
     rows = torch.randn(9, 5, generator=seeded())
     labels = torch.tensor([0, 1, 1, 0, 1, 0, 0, 0, 1])
     weight = torch.randn(5, 2, generator=seeded(1)).requires_grad_()
-    method._weight = weight.detach()
+    method.weight = weight.detach()
     found = method.statistics(ctx, rows, labels)
     for label in (0, 1):
         some = labels == label

@@ -73,7 +73,9 @@ class ALGNN(Method[ALGNNConfig]):
     def __init__(self, config: ALGNNConfig) -> None:
         super().__init__(config)
         self.moments = Moments(dtype=torch.float32)
-        self._weights: Tensor | None = None  # [d, k], solved for when needed
+        self.weights = torch.zeros(
+            config.expansion, 0
+        )  # W, [d, c], a column for each class with rows
 
     def fit_task(self, ctx: TaskContext) -> Iterator[Epoch | Stage | Descent]:
         """Trains the network if it is the first task, then takes the rows in."""
@@ -81,10 +83,11 @@ class ALGNN(Method[ALGNNConfig]):
             yield Descent()
         with ctx.stage("statistics"):
             nodes, labels = ctx.view.train_nodes, ctx.view.train_labels
-            self._check(ctx)
-            self.moments.update(self._expand(ctx, nodes), labels)
-            self._weights = None
-            missed = self._scores(ctx, nodes).argmax(dim=1) != self.moments.columns_of(labels)
+            rows = self._expand(ctx, nodes)
+            self.moments.update(rows, labels)
+            ridge = Ridge(self.moments, _weighing(ctx))
+            self.weights = ridge.weights(self.config.gamma / self.moments.num_rows).float()
+            missed = (rows @ self.weights).argmax(dim=1) != self.moments.columns_of(labels)
         yield Epoch(ctx.view.task, "statistics", 0, 1, missed.double().mean())
 
     def _expand(self, ctx: TaskContext, nodes: Tensor | None = None) -> Tensor:
@@ -94,43 +97,37 @@ class ALGNN(Method[ALGNNConfig]):
         drawn = torch.randn(unit.shape[1], width, generator=generator).to(unit)
         return (unit @ drawn).relu_().mul_((2 / width) ** 0.5)
 
-    def _scores(self, ctx: TaskContext, nodes: Tensor | None = None) -> Tensor:
-        """Multiplies features by the weights, ``[m, c]``, a column for each class with rows."""
-        if self._weights is None:
-            ridge = Ridge(self.moments, _weighing(ctx))
-            self._weights = ridge.weights(self.config.gamma / self.moments.num_rows).float()
-        return self._expand(ctx, nodes) @ self._weights
-
     def predict_logits(self, ctx: TaskContext) -> Tensor:
         """Returns the scores; classes without a row are never chosen."""
-        self._check(ctx)
-        scores = self._scores(ctx)
-        logits = scores.new_full((scores.shape[0], ctx.view.num_classes), -1e9)
-        logits[:, self.moments.labels] = scores
+        count, known = ctx.view.num_classes, self.moments.labels
+        if known[-1] >= count:
+            raise InputError(
+                f"Expected statistics of {count} classes (got others); restore a copy of the state."
+            )
+        scores = self._expand(ctx) @ self.weights
+        logits = scores.new_full((scores.shape[0], count), -1e9)
+        logits[:, known] = scores
         return logits
 
-    def _check(self, ctx: TaskContext) -> None:
-        """Refuses moments of other columns or classes."""
-        known, width = self.moments.labels, self.moments.width
-        inside = all(0 <= label < ctx.view.num_classes for label in known)
-        if known and not (inside and width == self.config.expansion):
-            raise InputError(
-                f"Expected statistics of {self.config.expansion} columns and "
-                f"{ctx.view.num_classes} classes (got others); restore a copy of the state."
-            )
-
     def memory_bytes(self) -> int:
-        """Counts the counts, means and scatter."""
-        return self.moments.memory_bytes() + 8
+        """Counts the counts, means, scatter and weights."""
+        return self.moments.memory_bytes() + self.weights.nbytes + 8
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the statistics; the weights follow."""
-        return {"moments": self.moments.state_dict()}
+        """Returns the statistics and the weights."""
+        return {"moments": self.moments.state_dict(), "weights": self.weights}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores what :meth:`state_dict` returned."""
         self.moments.load_state_dict(state["moments"])
-        self._weights = None
+        self.weights, known = state["weights"], self.moments.labels
+        if known and (
+            self.weights.dtype != torch.float32
+            or self.weights.shape != (self.config.expansion, len(known))
+            or self.moments.width != self.config.expansion
+            or min(known) < 0
+        ):
+            raise ValueError("weights of other statistics")
 
 
 def _weighing(ctx: TaskContext) -> Weighing:

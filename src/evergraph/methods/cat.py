@@ -18,7 +18,7 @@ from evergraph.methods.base import Descent, SearchSpace
 from evergraph.methods.condensed import CondensedConfig, Condensing, class_means
 from evergraph.methods.context import TaskContext
 from evergraph.nn.encoders import Encoder, glorot_bound
-from evergraph.nn.model import ENCODERS
+from evergraph.nn.model import NodeClassifier
 from evergraph.nn.receptive_field import ReceptiveField, receptive_field
 from evergraph.stream.features import SparseRows
 
@@ -56,17 +56,12 @@ class CaT(Condensing[CaTConfig]):
 
     def fit_task(self, ctx: TaskContext) -> Iterator[Epoch | Stage | Descent]:
         """Condenses the current nodes, then trains in memory."""
-        shape, nodes = ctx.model_config, ctx.view.train_nodes
-        self._encoder = ENCODERS[shape.backbone](
-            ctx.view.num_features,
-            channels=[shape.channels] * shape.num_layers,
-            heads=shape.heads,
-            drop=0.0,
-            generator=ctx.generator("condense", "cpu"),
-        )
-        self._encoder.to(ctx.device).requires_grad_(False)
+        nodes = ctx.view.train_nodes
+        init = ctx.generator("condense", "cpu")
+        model = NodeClassifier(ctx.model_config, ctx.view.num_features, 0, init)
+        self._encoder = model.encoder.to(ctx.device).requires_grad_(False)
         if ctx.batch_size is None:
-            features, depth = ctx.view.features, shape.num_layers
+            features, depth = ctx.view.features, ctx.model_config.num_layers
             self._field = receptive_field(features, ctx.adjacency, nodes, depth)
         with ctx.stage("condense"):
             x = ctx.view.features[nodes]
@@ -81,7 +76,7 @@ class CaT(Condensing[CaTConfig]):
         for weight in self._encoder.parameters():
             if weight.ndim > 1:
                 bound = glorot_bound(*weight.shape[-2:])
-                weight.uniform_(-bound, bound, generator=ctx.generator("condense encoder"))
+                weight.uniform_(-bound, bound, generator=ctx.generator("condense network"))
 
     def statistics(self, ctx: TaskContext, rows: Tensor, labels: Tensor) -> Tensor:
         """Averages embeddings of nodes without edges by class, ``[k, h]``."""

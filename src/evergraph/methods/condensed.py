@@ -44,10 +44,11 @@ class Condensing(Method[ConfigT]):
     def __init__(self, config: ConfigT) -> None:
         super().__init__(config)
         self.memory = SyntheticNodes(config.buffer_size)
+        self.weight = torch.empty(0)  # of the random network, drawn anew at every step
 
     def redraw(self, ctx: TaskContext) -> None:
-        """Draws the random network anew."""
-        raise NotImplementedError
+        """Draws the random network anew: one layer by default."""
+        self.weight.normal_(generator=ctx.generator("condense network"))
 
     def statistics(self, ctx: TaskContext, rows: Tensor, labels: Tensor) -> Tensor:
         """Returns the statistic of every class, ``[k, ...]``; zeros for one without rows."""

@@ -28,6 +28,10 @@ class DecoupledConfig(MethodConfig):
     def _readable_hops(cls, value: object) -> str:
         return readable_hops(value)
 
+    def unused(self) -> frozenset[str]:
+        """Names the number of neighbours drawn: none are."""
+        return super().unused() | {"fanout"}
+
 
 ConfigT = TypeVar("ConfigT", bound=DecoupledConfig)
 
@@ -64,7 +68,11 @@ class Decoupled(Method[ConfigT]):
 
     def predict_logits(self, ctx: TaskContext) -> Tensor:
         """Asks the MLP about every node's row."""
+        everyone = torch.arange(ctx.view.num_nodes, device=ctx.device)
+        return self.observe_rows(ctx, self.rows(ctx).rows(everyone))
+
+    def observe_rows(self, ctx: TaskContext, rows: Tensor) -> Tensor:
+        """Returns logits of rows without gradient or dropout."""
         ctx.network.eval()
         with torch.no_grad():
-            everyone = torch.arange(ctx.view.num_nodes, device=ctx.device)
-            return ctx.forward_rows(self.rows(ctx).rows(everyone))
+            return ctx.forward_rows(rows)

@@ -53,8 +53,7 @@ class DeLoMe(Decoupled[DeLoMeConfig], Condensing[DeLoMeConfig]):
     def __init__(self, config: DeLoMeConfig) -> None:
         super().__init__(config)
         self.memory = SyntheticNodes(config.buffer_size, config.per_class)
-        self._weight: Tensor | None = None  # [d, k], drawn anew at every step of condensation
-        self._prior: Tensor | None = None  # [k], what logits are raised by, during a task alone
+        self._prior = torch.empty(0)  # [k], what logits are raised by, during a task alone
 
     def begin_task(self, ctx: TaskContext) -> None:
         """Warm-starts the MLP and counts classes."""
@@ -70,20 +69,14 @@ class DeLoMe(Decoupled[DeLoMeConfig], Condensing[DeLoMeConfig]):
             return
         with ctx.stage("condense"):
             x = self.trained_rows(ctx)
-            self._weight = x.new_empty(x.shape[1], ctx.view.num_classes)
+            self.weight = x.new_empty(x.shape[1], ctx.view.num_classes)
             yield from self.condense(ctx, x, ctx.view.train_labels)
-            self._weight = None
-
-    def redraw(self, ctx: TaskContext) -> None:
-        """Draws the weights of a linear softmax."""
-        assert self._weight is not None
-        self._weight.normal_(0, 1, generator=ctx.generator("condense encoder"))
 
     def statistics(self, ctx: TaskContext, rows: Tensor, labels: Tensor) -> Tensor:
         """Returns the gradient of every class's loss by the weights, ``[k, d, k]``."""
-        assert self._weight is not None
         count = ctx.view.num_classes
-        error = torch.softmax(rows @ self._weight, dim=1) - functional.one_hot(labels, count)
+        truth = labels[:, None] == torch.arange(count, device=labels.device)
+        error = torch.softmax(rows @ self.weight, dim=1) - truth.float()
         means = class_means(labels, count)[:, :, None]
         return torch.stack([rows.t() @ (error * part) for part in means])
 
@@ -93,7 +86,6 @@ class DeLoMe(Decoupled[DeLoMeConfig], Condensing[DeLoMeConfig]):
 
     def loss(self, ctx: TaskContext) -> Tensor:
         """Cross-entropy on current rows and prototypes, logits adjusted."""
-        assert self._prior is not None
         rows, labels = self.batch_rows(ctx), ctx.batch.labels
         if len(self.memory):
             kept, known = ctx.draw(self.memory.rows, self.memory.labels)

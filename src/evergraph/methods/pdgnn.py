@@ -77,9 +77,7 @@ class PDGNN(Decoupled[PDGNNConfig], BufferBase[PDGNNConfig]):
         """Returns logits and rows of nodes, to choose by."""
         assert nodes is not None
         rows = self.rows(ctx).rows(nodes)
-        ctx.network.eval()
-        with torch.no_grad():
-            return ctx.forward_rows(rows), rows
+        return self.observe_rows(ctx, rows), rows
 
     def graph_bytes(self, ctx: TaskContext) -> int:
         """Counts nothing: the rows are all that replaying takes."""

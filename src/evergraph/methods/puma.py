@@ -53,7 +53,6 @@ class PUMA(Decoupled[PUMAConfig], Condensing[PUMAConfig]):
 
     def __init__(self, config: PUMAConfig) -> None:
         super().__init__(config)
-        self._weight: Tensor | None = None  # [d, w], drawn anew at every step of condensation
         self._guessing = False  # whether what is trained is to label nodes
 
     def fit_task(self, ctx: TaskContext) -> Iterator[Epoch | Stage | Descent]:
@@ -67,31 +66,21 @@ class PUMA(Decoupled[PUMAConfig], Condensing[PUMAConfig]):
             ctx.report["pseudo_labelled"] = guessed.numel()
             x, labels = torch.cat([x, more]), torch.cat([labels, guessed])
         with ctx.stage("condense"):
-            self._weight = x.new_empty(x.shape[1], self.config.encoder_width)
+            self.weight = x.new_empty(x.shape[1], self.config.encoder_width)
             yield from self.condense(ctx, x, labels)
-            self._weight = None
         ctx.prepare_model(fresh=True)
         yield Descent()
 
     def _pseudo_labelled(self, ctx: TaskContext) -> tuple[Tensor, Tensor]:
         """Returns rows and likely labels of nodes that nobody judges, where one is likely."""
         rows = self.rows(ctx).rows(ctx.view.unjudged)
-        ctx.network.eval()
-        with torch.no_grad():
-            sure, label = torch.softmax(ctx.forward_rows(rows), dim=1).max(dim=1)
+        sure, label = torch.softmax(self.observe_rows(ctx, rows), dim=1).max(dim=1)
         chosen = sure >= self.config.confidence
         return rows[chosen], label[chosen]
 
-    def redraw(self, ctx: TaskContext) -> None:
-        """Draws a layer; being wide, one says what many narrow ones would."""
-        assert self._weight is not None
-        scale = self._weight.shape[0] ** -0.5
-        self._weight.normal_(0, scale, generator=ctx.generator("condense encoder"))
-
     def statistics(self, ctx: TaskContext, rows: Tensor, labels: Tensor) -> Tensor:
-        """Averages the encoder's output by class, ``[k, w]``."""
-        assert self._weight is not None
-        return class_means(labels, ctx.view.num_classes) @ (rows @ self._weight).relu()
+        """Averages a wide layer's output by class, ``[k, w]``: one says what many narrow would."""
+        return class_means(labels, ctx.view.num_classes) @ (rows @ self.weight).relu()
 
     def loss(self, ctx: TaskContext) -> Tensor:
         """Cross-entropy on the synthetic rows; on current ones too where labels are guessed."""

@@ -5,7 +5,7 @@ memory keeps a sparsified neighbourhood of each node: at most so many neighbours
 by hop, drawn evenly or by their degree when the node is chosen. Replayed nodes are seen on the kept
 neighbourhoods alone, current ones on the graph, and every class weighs the same in the loss.
 
-Of a kept neighbourhood the ids are kept while the graph is at hand, else its features too.
+Of a kept neighbourhood the edges are kept while the graph is at hand, else its features too.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from pydantic import Field
 from torch import Tensor
 
 from evergraph.memory.buffer import carried_over, neighbourhood_bytes
-from evergraph.methods.base import Reads, SearchSpace
+from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import BufferBase, BufferConfig
 from evergraph.nn.receptive_field import ReceptiveField, receptive_field
 from evergraph.stream.adjacency import Adjacency, runs
 from evergraph.structure import unique_pairs
+
+#: What the ends of kept edges are kept by, beside each kept node.
+EDGES = "edges"
 
 
 class SSMConfig(BufferConfig):
@@ -49,15 +52,16 @@ class SSM(BufferBase[SSMConfig]):
 
     def __init__(self, config: SSMConfig) -> None:
         super().__init__(config)
-        self._field: ReceptiveField | None = None  # what the kept nodes hear, during a task alone
+        self._graph: Adjacency | None = None  # the kept neighbourhoods, during a task alone
+        self._field: ReceptiveField | None = None  # what the kept nodes hear on them
 
     def begin_task(self, ctx: TaskContext) -> None:
         """Warm-starts the network and lays the kept neighbourhoods out."""
         super().begin_task(ctx)
-        self._field = None
         if len(self.buffer):
-            graph, depth = self.sparse_graph(ctx), ctx.model_config.num_layers
-            self._field = receptive_field(ctx.view.features, graph, self.buffer.nodes, depth)
+            self._graph, depth = self.sparse_graph(ctx), ctx.model_config.num_layers
+            nodes = self.buffer.nodes
+            self._field = receptive_field(ctx.view.features, self._graph, nodes, depth)
 
     def loss(self, ctx: TaskContext) -> Tensor:
         """Cross-entropy on current and kept nodes, in which every class weighs the same."""
@@ -71,25 +75,27 @@ class SSM(BufferBase[SSMConfig]):
         """Returns logits and labels of the kept nodes, or of a batch of them."""
         if ctx.batch_size is not None:
             nodes, labels = ctx.draw(self.buffer.nodes, self.buffer.labels)
-            return ctx.forward(nodes, adjacency=self.sparse_graph(ctx)), labels
+            return ctx.forward(nodes, adjacency=self._graph), labels
         dropout = ctx.generator("dropout")
         out = ctx.network(field.features, field.graphs, field.rows, dropout, ctx.plain)
         return out.logits, self.buffer.labels
 
     def end_task(self, ctx: TaskContext) -> None:
         """Selects nodes and draws the neighbourhoods of the new ones."""
-        before = self.buffer.nodes.to(ctx.device)
+        before, kept = self.buffer.nodes.to(ctx.device), self.buffer.neighbours.get(EDGES)
         super().end_task(ctx)
-        self._field = None
+        self._graph = self._field = None
         if ctx.final:
             return
-        now, known = self.buffer.nodes, self.buffer.neighbours
+        now, count, pairs = self.buffer.nodes, self.config.kept_neighbors, []
         parents = now[~torch.isin(now, before)][:, None]
-        for hop in range(ctx.model_config.num_layers):
-            name = f"hop {hop + 1}"
-            parents = self._draw_neighbours(ctx, parents)
-            known[name] = carried_over(before, known.get(name), now, parents)
-        ctx.prepared.pop("sparse", None)
+        for _ in range(ctx.model_config.num_layers):
+            drawn = self._draw_neighbours(ctx, parents)
+            ends = torch.stack([parents.repeat_interleave(count, dim=1), drawn], dim=2)
+            pairs.append(ends.flatten(1))
+            parents = drawn
+        fresh = torch.cat(pairs, dim=1)
+        self.buffer.neighbours[EDGES] = carried_over(before, kept, now, fresh)
 
     def _draw_neighbours(self, ctx: TaskContext, parents: Tensor) -> Tensor:
         """Draws neighbours of each parent ``[b, p]``, ``[b, p * k]``; in want of one, itself."""
@@ -109,29 +115,15 @@ class SSM(BufferBase[SSMConfig]):
         return drawn.view(parents.shape[0], -1)
 
     def sparse_graph(self, ctx: TaskContext) -> Adjacency:
-        """Joins kept nodes to their kept neighbours, hop by hop; all other nodes are alone."""
-        if "sparse" not in ctx.prepared:
-            parents = self.buffer.nodes[:, None].to(ctx.device)
-            real, pairs = torch.ones_like(parents, dtype=torch.bool), []
-            for hop in range(len(self.buffer.neighbours)):
-                near = self.buffer.neighbours[f"hop {hop + 1}"].to(ctx.device)
-                joined = near.view(*parents.shape, -1)
-                # A neighbour that is gone has left its node in its place: what it led to is gone.
-                real = real[..., None] & (joined != parents[..., None])
-                ends = torch.stack([parents[..., None].expand_as(joined)[real], joined[real]])
-                parents, real = near, real.flatten(1)
-                pairs.append(ends)
-            edges = unique_pairs(torch.cat(pairs, dim=1))
-            both = torch.cat([edges, edges.flip(0)], dim=1)
-            ctx.prepared["sparse"] = Adjacency.from_edges(both, ctx.view.num_nodes)
-        found: Adjacency = ctx.prepared["sparse"]
-        return found
+        """Joins nodes by the kept edges that are still there; all other nodes are alone.
 
-    def reads(self, num_old: int, num_nodes: int, num_layers: int) -> Reads | None:
-        """Reads kept neighbours as well, whatever has become of the edges to them."""
-        found = super().reads(num_old, num_nodes, num_layers)
-        near = [nodes.flatten().cpu() for nodes in self.buffer.neighbours.values()]
-        return found._replace(beside=torch.cat(near)) if found is not None and near else found
+        An edge whose end is gone has the kept node in its place, and none that is there.
+        """
+        ends = self.buffer.neighbours[EDGES].to(ctx.device).view(-1, 2).t()
+        # From the drawn end: at the rim of a part no edge leads outwards.
+        edges = unique_pairs(ends[:, ctx.view.adjacency.has_edges(ends[1], ends[0])])
+        both = torch.cat([edges, edges.flip(0)], dim=1)
+        return Adjacency.from_edges(both, ctx.view.num_nodes)
 
     def graph_bytes(self, ctx: TaskContext) -> int:
         """Counts the features and edges of the kept neighbourhoods."""
@@ -139,10 +131,8 @@ class SSM(BufferBase[SSMConfig]):
         return neighbourhood_bytes(ctx.view.features, self.sparse_graph(ctx), nodes, depth)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores what was kept; refuses neighbourhoods of another form."""
+        """Restores what was kept; refuses what is no list of edges."""
         super().load_state_dict(state)
-        known, count = self.buffer.neighbours, self.config.kept_neighbors
-        for hop in range(len(known)):
-            near = known[f"hop {hop + 1}"]
-            if near.shape[1:] != (count ** (hop + 1),) or near.dtype != torch.int64:
-                raise ValueError("neighbourhoods of other settings")
+        for edges in self.buffer.neighbours.values():
+            if edges.ndim != 2 or edges.shape[1] % 2 or edges.dtype != torch.int64:
+                raise ValueError("edges without an end")
