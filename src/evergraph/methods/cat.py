@@ -37,10 +37,9 @@ class CaT(Condensing[CaTConfig]):
     paper = "Liu et al., CaT: Balanced Continual Graph Learning with Graph Condensation"
     year = 2023
     search: ClassVar[SearchSpace] = {
+        "condense_steps": (100, 300, 1000),
         "condense_lr": (0.003, 0.01, 0.03),
         "warm_start": (False, True),
-        "backbone": ("gat", "gcn"),
-        "epochs": (100, 200, 500),
     }
 
     def __init__(self, config: CaTConfig) -> None:

@@ -47,7 +47,6 @@ class DeLoMe(Decoupled[DeLoMeConfig], Condensing[DeLoMeConfig]):
         "hops": ("1", "2", "3", "0+1+2"),
         "condense_lr": (0.003, 0.01, 0.03),
         "adjustment": (0.0, 0.5, 1.0, 2.0),
-        "epochs": (100, 200, 500),
     }
 
     def __init__(self, config: DeLoMeConfig) -> None:

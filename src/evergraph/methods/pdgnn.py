@@ -45,7 +45,6 @@ class PDGNN(Decoupled[PDGNNConfig], BufferBase[PDGNNConfig]):
     search: ClassVar[SearchSpace] = {
         "hops": ("1", "2", "3", "0+1+2"),
         "selector": ("tem", "random", "mf"),
-        "epochs": (100, 200, 500),
     }
 
     def begin_task(self, ctx: TaskContext) -> None:

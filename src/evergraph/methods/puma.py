@@ -48,7 +48,6 @@ class PUMA(Decoupled[PUMAConfig], Condensing[PUMAConfig]):
     search: ClassVar[SearchSpace] = {
         "hops": ("1", "2", "3", "0+1+2"),
         "condense_lr": (0.003, 0.01, 0.03),
-        "epochs": (100, 200, 500),
     }
 
     def __init__(self, config: PUMAConfig) -> None:

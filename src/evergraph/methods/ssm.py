@@ -47,7 +47,6 @@ class SSM(BufferBase[SSMConfig]):
     search: ClassVar[SearchSpace] = {
         "kept_neighbors": (1, 3, 5, 10),
         "sparsify": ("uniform", "degree"),
-        "epochs": (100, 200, 500),
     }
 
     def __init__(self, config: SSMConfig) -> None:
@@ -126,9 +125,11 @@ class SSM(BufferBase[SSMConfig]):
         return Adjacency.from_edges(both, ctx.view.num_nodes)
 
     def graph_bytes(self, ctx: TaskContext) -> int:
-        """Counts the features and edges of the kept neighbourhoods."""
-        nodes, depth = self.buffer.nodes.to(ctx.device), ctx.model_config.num_layers
-        return neighbourhood_bytes(ctx.view.features, self.sparse_graph(ctx), nodes, depth)
+        """Counts the nodes of the kept neighbourhoods with their features; edges are kept."""
+        graph, depth = self.sparse_graph(ctx), ctx.model_config.num_layers
+        nodes = self.buffer.nodes.to(ctx.device)
+        found = neighbourhood_bytes(ctx.view.features, graph, nodes, depth)
+        return found - 8 * graph.num_edges
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores what was kept; refuses what is no list of edges."""
