@@ -108,7 +108,7 @@ class Condensing(Method[ConfigT]):
         run = ctx.recorded(step)
         for epoch in range(steps):
             yield Epoch(ctx.view.task, "condense", epoch, steps, run())
-        memory.rows = rows.detach()
+        memory.rows, self.weight = rows.detach(), torch.empty(0)
 
     def memory_loss(self, ctx: TaskContext) -> Tensor:
         """Cross-entropy on the synthetic nodes alone."""
