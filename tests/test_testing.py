@@ -20,7 +20,14 @@ from evergraph.testing import Poison, find_leaks
 MODEL = ModelConfig(channels=4, heads=2)
 TRAINING = TrainConfig(epochs=3)
 PROTOCOL = Protocol(validation_fraction=0.2)
-SMALL = {"buffer_size": 10, "link_epochs": 2, "num_candidates": 8, "num_neighbors": 2, "tau": 0.6}
+SMALL = {
+    "buffer_size": 10,
+    "link_epochs": 2,
+    "num_candidates": 8,
+    "num_neighbors": 2,
+    "tau": 0.6,
+    "condense_steps": 3,
+}
 
 
 def small(name: str) -> dict[str, Any]:

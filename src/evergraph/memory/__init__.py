@@ -9,6 +9,7 @@ from evergraph.memory.buffer import ReplayBuffer, SelectionPool, Selector
 from evergraph.memory.coverage import CoreDiversity, CoverageDiversity
 from evergraph.memory.selectors import (
     CoverageMaximization,
+    HopCoverage,
     Importance,
     InfluenceMaximization,
     KMeansCenters,
@@ -42,6 +43,9 @@ SELECTORS: dict[str, SelectorInfo] = {
     "im": SelectorInfo(lambda r: InfluenceMaximization(), "largest influence on the head (ER-GNN)"),
     "importance": SelectorInfo(
         lambda r: Importance(), "a reservoir that favours mixed neighbourhoods", prefix=False
+    ),
+    "tem": SelectorInfo(
+        lambda r: HopCoverage(), "drawn by how many training nodes are within two hops (PDGNN)"
     ),
 }
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from evergraph.errors import InputError
 from evergraph.kernels.ops import mean_pairwise_distance
+from evergraph.memory.balls import ball_sizes
 from evergraph.memory.influence import influence_norms
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.features import Features
@@ -136,6 +137,21 @@ class ReplayBuffer:
             raise ValueError("nodes that are no list of numbers")
 
 
+def carried_over(before: Tensor, rows: Tensor | None, now: Tensor, fresh: Tensor) -> Tensor:
+    """Returns what was kept of nodes, ``rows`` of ``before``, and for others of ``now`` the fresh.
+
+    ``fresh`` has a row for each node of ``now`` that is not among ``before``, in their order.
+    """
+    if rows is None or not before.numel():
+        return fresh
+    out = rows.new_empty(now.numel(), *rows.shape[1:])
+    order = torch.argsort(before)
+    known = torch.isin(now, before)
+    out[known] = rows[order[torch.searchsorted(before[order], now[known])]]
+    out[~known] = fresh
+    return out
+
+
 def neighbourhood_bytes(
     features: Features, graph: Adjacency, nodes: Tensor, depth: int, joined: Sequence[Tensor] = ()
 ) -> int:
@@ -227,6 +243,11 @@ class SelectionPool:
                 "Expected 'logits' in the pool for selector 'im' (got none); pass them."
             )
         return influence_norms(self.h, self.logits, self.labels)
+
+    @cached_property
+    def near(self) -> Tensor:
+        """Estimates how many of the pool's nodes are within two steps of each, ``[m]``."""
+        return ball_sizes(self.adjacency, self.nodes, 2, self.generator)
 
     def rows_of(self, label: int) -> Tensor:
         """Returns the positions of one class's nodes in the pool."""

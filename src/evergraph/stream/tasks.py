@@ -85,6 +85,12 @@ class GraphView:
         """Validation nodes of this task, only for a method that was granted them."""
         return self._grant("validation")
 
+    @property
+    def unjudged(self) -> Tensor:
+        """Nodes without a label that nobody is judged on; none unless they were granted."""
+        given = self.grants.get("unjudged")
+        return self.train_nodes[:0] if given is None else given.nodes
+
     def unlabelled(self, num_classes: int) -> GraphView:
         """Returns the same graph without a label, when only so many classes are known."""
         none = self.train_nodes[:0]
@@ -198,6 +204,12 @@ class TaskStream:
             grants["old_labels"] = self._labelled(nodes)
         if "validation" in needs:
             grants["validation"] = self._labelled(task.validation_nodes)
+        if "unjudged" in needs:
+            parts = [(t.train_nodes, t.validation_nodes, t.test_nodes) for t in self.tasks]
+            used = torch.cat([nodes for part in parts for nodes in part])
+            free = torch.arange(task.num_nodes)
+            free = free[~torch.isin(free, used)]
+            grants["unjudged"] = LabelledNodes(free, torch.full_like(free, -1))
         view = GraphView(
             task=index,
             features=self.features[: task.num_nodes],
