@@ -84,7 +84,7 @@ def test_find_leaks_clears_every_learner_of_joint_training(make_graph, learner, 
 @pytest.mark.parametrize("distill_on", ["training", "all"])
 def test_find_leaks_clears_variants_of_dslr_plus(make_graph, distill_on, batch_size):
     found = find_leaks(
-        lambda: make_method("dslr+", {**SMALL, "distill_on": distill_on}),
+        lambda: make_method("dslr+", small("dslr+") | {"distill_on": distill_on}),
         streams(make_graph),
         model_config=MODEL,
         training=TRAINING.model_copy(update={"batch_size": batch_size}),
