@@ -17,6 +17,7 @@ from evergraph.methods.gem import GEM
 from evergraph.methods.homophily_probe import HomophilyProbe
 from evergraph.methods.lwf import LwF
 from evergraph.methods.mas import MAS
+from evergraph.methods.one_per_task import OnePerTask
 from evergraph.methods.rclg import RCLG
 from evergraph.methods.replay import ERGNN, Replay
 from evergraph.methods.twp import TWP
@@ -39,7 +40,10 @@ METHODS: dict[str, type[Method[Any]]] = {
     "analytic": Analytic,
 }
 #: Variants that answer one question of an experiment; not for ``--method all``.
-PROBES: dict[str, type[Method[Any]]] = {"homophily-probe": HomophilyProbe}
+PROBES: dict[str, type[Method[Any]]] = {
+    "homophily-probe": HomophilyProbe,
+    "one-per-task": OnePerTask,
+}
 
 
 def method_class(name: str) -> type[Method[Any]]:

@@ -14,13 +14,22 @@ from evergraph.lab.cli.grids import MergeOption, check_at_least, run_jobs
 from evergraph.lab.cli.runs import JsonOption
 from evergraph.lab.engines import Resources
 from evergraph.lab.folder import check_output, finished_runs, make_jobs, read_config
+from evergraph.lab.leaks import leaks_by_key
 from evergraph.lab.paper.experiments import EXPERIMENTS, find_experiments
 from evergraph.lab.paper.outcome import Outcome
-from evergraph.lab.paper.reproduce import Part, Request, conclude, has_settings, needed_runs, plan
+from evergraph.lab.paper.reproduce import (
+    Part,
+    Request,
+    conclude,
+    has_settings,
+    measure_leaks,
+    needed_runs,
+    plan,
+)
 from evergraph.lab.report import document
 from evergraph.lab.report.figures import check_matplotlib
 from evergraph.lab.report.sheets import outcome_sheets
-from evergraph.lab.tables import Sheet, show
+from evergraph.lab.tables import Sheet, make_console, show
 
 
 def experiments(as_json: JsonOption = False) -> None:
@@ -91,7 +100,10 @@ def reproduce(
             _tell_plan(parts, finished)
             return
         failed = _run(parts, output, merge or [], request)
-        _write(conclude(parts, runs_by_hash(output), request), output, as_json)
+        with make_console(stderr=True).status("Measuring leaks"):
+            measure_leaks(parts, output, request)
+        found = {**runs_by_hash(output), **leaks_by_key(output)}
+        _write(conclude(parts, found, request), output, as_json)
         check_finished(failed)
     if document_to is not None:
         document.publish(output, document_to, beside, again)

@@ -21,6 +21,7 @@ from evergraph.config import (
 )
 from evergraph.files import read_json
 from evergraph.lab.engines import Resources
+from evergraph.lab.leaks import LEAK, leak_key, leaks_by_key, write_leak
 from evergraph.lab.paper.experiments import Experiment, Facts, Row
 from evergraph.lab.paper.outcome import SCHEMA_VERSION, Outcome, judged, outcome_row
 from evergraph.lab.paper.projection import first_task_plane
@@ -38,7 +39,7 @@ QUICK_SETTINGS: dict[str, Any] = {
     "num_probes": 8,
     "controller_steps": 1,
 }
-Runs = Mapping[str, Path]  # folders of finished runs by the hash of their configuration
+Runs = Mapping[str, Path]  # folders of finished runs and measured leaks by their keys
 QUICK_DATASETS = ("cora",)
 QUICK_SEEDS = 2
 FULL_SEEDS = 10
@@ -123,9 +124,32 @@ def needed_runs(parts: Iterable[Part]) -> list[RunConfig]:
     """Lists every run once: rows that come to the same configuration share it."""
     runs: dict[str, RunConfig] = {}
     for part in parts:
-        for config in part.configs.values():
-            runs.setdefault(config.hash, config)
+        exhibited = {row.name for row in part.rows if row.shortcut}
+        for (row, _), config in part.configs.items():
+            if row not in exhibited:
+                runs.setdefault(config.hash, config)
     return list(runs.values())
+
+
+def run_key(row: Row, config: RunConfig) -> str:
+    """Names what is behind a row and a seed: a run, or what a leak is worth."""
+    return leak_key(config, row.shortcut) if row.shortcut else config.hash
+
+
+def measure_leaks(parts: Iterable[Part], output: Path, request: Request) -> None:
+    """Measures what leaks are worth, as far as the folder does not have it."""
+    done = set(leaks_by_key(output))
+    for part in parts:
+        graph = None
+        for row in (row for row in part.rows if row.shortcut):
+            for seed in request.all_seeds:
+                config = part.configs[row.name, seed]
+                if leak_key(config, row.shortcut) in done:
+                    continue
+                graph = graph or load_graph(
+                    config.dataset, request.data_root, config.dataset_options or None
+                )
+                write_leak(output, config, row.shortcut, graph, request.device)
 
 
 @lru_cache(maxsize=8)
@@ -141,6 +165,7 @@ def find_facts(dataset: str, data_root: Path | None) -> Facts:
         num_tasks=stream.num_tasks,
         num_classes=stream.num_classes,
         classes_per_task=protocol.classes_per_task,
+        stream=protocol.stream,
     )
 
 
@@ -154,7 +179,12 @@ def conclude(parts: Sequence[Part], runs: Runs, request: Request) -> list[Outcom
         for part in mine:
             if (note := why_no_times(part, runs, request)) is not None:
                 notes.append(note)
-            missing = {row for (row, _), config in part.configs.items() if config.hash not in runs}
+            rows = {row.name: row for row in part.rows}
+            missing = {
+                name
+                for (name, _), config in part.configs.items()
+                if run_key(rows[name], config) not in runs
+            }
             if missing:
                 lost[part.facts.dataset] = [r.name for r in part.rows if r.name in missing]
             protocols = (config.protocol for config in part.configs.values())
@@ -186,16 +216,16 @@ def measure(part: Part, runs: Runs, request: Request) -> list[dict[str, Any]]:
     if part.experiment.describe is not None:
         described = part.experiment.describe(part.facts, request.data_root)
         found |= {(part.rows[0].name, key): {0: float(v)} for key, v in described.items()}
-    views = {row.name: row.view for row in part.rows}
+    rows = {row.name: row for row in part.rows}
     for (name, seed), config in part.configs.items():
-        if config.hash in runs:
-            results = read_json(runs[config.hash] / "results.json")
+        if (key := run_key(rows[name], config)) in runs:
+            results = read_json(runs[key] / (LEAK if rows[name].shortcut else "results.json"))
             for metric in metrics:
-                if (value := metric.read(results, views[name])) is not None:
+                if (value := metric.read(results, rows[name].view)) is not None:
                     found[name, metric.key][seed] = value
     for metric in (metric for metric in metrics if metric.relative_to is not None):
         whole = dict(found[str(metric.relative_to), metric.key])
-        for name in views:
+        for name in rows:
             mine = found[name, metric.key]
             found[name, metric.key] = {s: mine[s] / whole[s] for s in mine.keys() & whole.keys()}
     return [
