@@ -21,6 +21,8 @@ from evergraph.stream.datasets import load_graph
 
 Results = Mapping[str, Any]
 THREE = ("cora", "citeseer", "amazon-computers")
+#: The streams of the table of the field; graphs that grew have the last alone.
+FIELD_STREAMS = ("class", "blurry:0.3", "time")
 
 
 @dataclass(frozen=True)
