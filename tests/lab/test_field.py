@@ -81,9 +81,7 @@ def test_added_rows_are_read_back_and_duplicates_are_named(tmp_path: Path):
         ("cora", "blurry:0.3", "dslr"),
         ("citeseer", "class", "joint"),
     }
-    with pytest.raises(
-        InputError, match=r"got cora · class · dslr, which cora-class-dslr-\w+.js"
-    ):
+    with pytest.raises(InputError, match=r"got cora · class · dslr, which cora-class-dslr-\w+.js"):
         add_rows(tmp_path / "field", rows)
     with pytest.raises(InputError, match="which another of these rows is"):
         add_rows(tmp_path / "new", [rows[0], rows[0]])

@@ -52,8 +52,15 @@ function paint() {
       ["dataset", "stream"].every((key) => !chosen[key] || row[key] === chosen[key]) &&
       words.every((word) => row.name.toLowerCase().includes(word)),
   );
+  const heads = [...document.querySelectorAll("main th[aria-sort]")];
+  const order = (head) => head.getAttribute("aria-sort");
+  const sorted = heads.findIndex((head) => order(head) !== "none"); // as the reader left it
   const pm = COLUMNS.findIndex((column) => column.head.startsWith("PM"));
-  const table = sortable(data.title, COLUMNS, rows, { key: pm, down: true });
+  const start =
+    sorted < 0
+      ? { key: pm, down: true }
+      : { key: sorted, down: order(heads[sorted]) === "descending" };
+  const table = sortable(data.title, COLUMNS, rows, start);
   byId("main").replaceChildren(
     h("section", {}, h("h2", {}, plural(rows.length, "row")), h("div", { class: "body" }, table)),
   );
@@ -63,20 +70,24 @@ const pick = (key, value) => {
   chosen[key] = value;
   paint();
 };
-for (const [key, label] of [
+const filters = [
   ["dataset", "Graph"],
   ["stream", "Stream"],
-]) {
+].map(([key, label]) => {
   const values = [...new Set(data.rows.map((row) => row[key]))].sort();
   const options = [["", "all"], ...values.map((value) => [value, value])];
-  byId("datasets").append(choice(label, options, "", (value) => pick(key, value)));
-}
+  return choice(label, options, "", (value) => pick(key, value));
+});
+const search = h("input", {
+  type: "search",
+  oninput: (event) => pick("words", event.target.value),
+});
 byId("datasets").append(
   h(
-    "label",
-    { class: "choice" },
-    h("span", {}, "Method"),
-    h("input", { type: "search", oninput: (event) => pick("words", event.target.value) }),
+    "div",
+    { class: "tools" },
+    filters,
+    h("label", { class: "choice" }, h("span", {}, "Method"), search),
   ),
 );
 theme();
