@@ -97,6 +97,7 @@ def reproduce(
         if plan_only:
             elsewhere = [run for source in merge or [] for run in finished_runs(source)]
             finished = {read_config(run).hash for run in elsewhere} | set(runs_by_hash(output))
+            finished |= set(leaks_by_key(output))
             _tell_plan(parts, finished)
             return
         failed = _run(parts, output, merge or [], request)
@@ -113,12 +114,12 @@ def _tell_plan(parts: Sequence[Part], seen: set[str]) -> None:
     """Shows per experiment how many runs it needs, and how many no earlier one has brought."""
     rows = []
     for name in dict.fromkeys(part.experiment.id for part in parts):
-        mine = needed_runs(part for part in parts if part.experiment.id == name)
-        new = {config.hash for config in mine} - seen
+        mine = {key for p in parts if p.experiment.id == name for key in p.keys.values()}
+        new = mine - seen
         seen |= new
         rows.append([name, str(len(mine)), str(len(new))])
     left = sum(int(row[2]) for row in rows)
-    rows.append(["together", str(len(needed_runs(parts))), str(left)])
+    rows.append(["together", str(len({key for p in parts for key in p.keys.values()})), str(left)])
     show(None, [Sheet("Runs", ["experiment", "runs", "still to run"], rows)], as_json=False)
 
 

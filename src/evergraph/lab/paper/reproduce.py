@@ -94,6 +94,15 @@ class Part:
     rows: tuple[Row, ...]
     configs: Mapping[tuple[str, int], RunConfig]
 
+    @property
+    def keys(self) -> dict[tuple[str, int], str]:
+        """Names what is behind each row and seed: a run by its hash, or what a leak is worth."""
+        leaks = {row.name: row.shortcut for row in self.rows if row.shortcut}
+        return {
+            (name, seed): leak_key(config, leaks[name]) if name in leaks else config.hash
+            for (name, seed), config in self.configs.items()
+        }
+
 
 def plan(experiments: Iterable[Experiment], request: Request) -> list[Part]:
     """Lists what has to be known, experiment by experiment and dataset by dataset."""
@@ -124,32 +133,24 @@ def needed_runs(parts: Iterable[Part]) -> list[RunConfig]:
     """Lists every run once: rows that come to the same configuration share it."""
     runs: dict[str, RunConfig] = {}
     for part in parts:
-        exhibited = {row.name for row in part.rows if row.shortcut}
-        for (row, _), config in part.configs.items():
-            if row not in exhibited:
-                runs.setdefault(config.hash, config)
+        for key, config in zip(part.keys.values(), part.configs.values(), strict=True):
+            if key == config.hash:
+                runs.setdefault(key, config)
     return list(runs.values())
-
-
-def run_key(row: Row, config: RunConfig) -> str:
-    """Names what is behind a row and a seed: a run, or what a leak is worth."""
-    return leak_key(config, row.shortcut) if row.shortcut else config.hash
 
 
 def measure_leaks(parts: Iterable[Part], output: Path, request: Request) -> None:
     """Measures what leaks are worth, as far as the folder does not have it."""
     done = set(leaks_by_key(output))
     for part in parts:
-        graph = None
-        for row in (row for row in part.rows if row.shortcut):
-            for seed in request.all_seeds:
-                config = part.configs[row.name, seed]
-                if leak_key(config, row.shortcut) in done:
-                    continue
-                graph = graph or load_graph(
-                    config.dataset, request.data_root, config.dataset_options or None
-                )
-                write_leak(output, config, row.shortcut, graph, request.device)
+        graph, shortcuts = None, {row.name: row.shortcut for row in part.rows}
+        for (name, seed), key in part.keys.items():
+            if not shortcuts[name] or key in done:
+                continue
+            config = part.configs[name, seed]
+            options = config.dataset_options or None
+            graph = graph or load_graph(config.dataset, request.data_root, options)
+            write_leak(output, config, shortcuts[name], graph, request.device)
 
 
 @lru_cache(maxsize=8)
@@ -179,12 +180,7 @@ def conclude(parts: Sequence[Part], runs: Runs, request: Request) -> list[Outcom
         for part in mine:
             if (note := why_no_times(part, runs, request)) is not None:
                 notes.append(note)
-            rows = {row.name: row for row in part.rows}
-            missing = {
-                name
-                for (name, _), config in part.configs.items()
-                if run_key(rows[name], config) not in runs
-            }
+            missing = {row for (row, _), key in part.keys.items() if key not in runs}
             if missing:
                 lost[part.facts.dataset] = [r.name for r in part.rows if r.name in missing]
             protocols = (config.protocol for config in part.configs.values())
@@ -217,8 +213,8 @@ def measure(part: Part, runs: Runs, request: Request) -> list[dict[str, Any]]:
         described = part.experiment.describe(part.facts, request.data_root)
         found |= {(part.rows[0].name, key): {0: float(v)} for key, v in described.items()}
     rows = {row.name: row for row in part.rows}
-    for (name, seed), config in part.configs.items():
-        if (key := run_key(rows[name], config)) in runs:
+    for (name, seed), key in part.keys.items():
+        if key in runs:
             results = read_json(runs[key] / (LEAK if rows[name].shortcut else "results.json"))
             for metric in metrics:
                 if (value := metric.read(results, rows[name].view)) is not None:
