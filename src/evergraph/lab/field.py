@@ -239,7 +239,7 @@ def add_rows(folder: Path, rows: Iterable[FieldRow], *, replace: bool = False) -
         new[row.place] = row
     make_folder(folder)
     for place, row in new.items():
-        write_json(folder / row.file_name, row.model_dump(mode="json", exclude_none=True))
+        write_json(folder / row.file_name, row.model_dump(mode="json"))
         if there.get(place, row.file_name) != row.file_name:
             (folder / there[place]).unlink()
     return [folder / row.file_name for row in new.values()]
