@@ -318,6 +318,29 @@ def test_method_learns_a_stream_in_time_without_new_classes(name):
     assert all(part.isfinite().all() for part in logits(name, stream))
 
 
+@pytest.mark.parametrize("kind", ["blurry:0.3", "task-free:30", "domain:3"])
+def test_method_learns_a_stream_in_which_classes_come_again(name, kind, tmp_path):
+    graph = generate(DATED.model_copy(update={"steps": 1}))
+    stream = TaskStream(graph, PROTOCOL.model_copy(update={"stream": kind}))
+    learner, shown, done = Learner(small(name)), [], []
+    for event in tasks(learner, stream):
+        task = stream.tasks[event.task]
+        shown.append(learner.method.predict_logits(learner.context).clone())
+        done.append(event)
+        assert shown[-1].shape == (task.num_nodes, task.num_classes)
+        assert shown[-1].isfinite().all()
+        assert (event.before is None) == (event.task == 0)
+        if learner.method.buffer is not None:
+            check_buffer(learner.method.buffer, stream, min(event.task, stream.num_tasks - 2))
+        if event.task == 1:
+            save_checkpoint(tmp_path / "checkpoint", learner, [])
+    second = Learner(small(name))
+    load_checkpoint(tmp_path / "checkpoint", second, MODEL, "cpu")
+    for event in tasks(second, stream):
+        assert torch.equal(second.method.predict_logits(second.context), shown[event.task])
+        assert (event.row, event.before) == (done[event.task].row, done[event.task].before)
+
+
 def sizes(value) -> tuple[int, int]:
     """Bytes of all tensors and the number of plain numbers in a state."""
     if isinstance(value, torch.Tensor):

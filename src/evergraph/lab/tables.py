@@ -26,7 +26,7 @@ PIPE_WIDTH = 200
 #: Runs behind each number that the paper prints.
 PAPER_SEEDS = 10
 METRICS = {"pm": "PM ↑", "fm": "FM ↓", "current": "Current ↑"}
-#: What is told of time streams as well; ``new`` is Current, and BWT is −FM.
+#: What is told of streams in which known classes come again; ``new`` is Current, and BWT is −FM.
 STREAM_METRICS = {"seen": "all seen ↑", "aauc": "AAUC ↑", "fwt": "FWT ↑", "bwt": "BWT ↑"}
 
 
@@ -147,13 +147,13 @@ def grid_sheet(summary: Sequence[dict[str, Any]]) -> Sheet:
 
 
 def stream_sheet(summary: Sequence[dict[str, Any]]) -> Sheet:
-    """Shows mean ± std over seeds of what is told of time streams alone."""
+    """Shows mean ± std over seeds of what is told of streams in which known classes come again."""
     rows = [
         [f"{entry['dataset']} · {entry['label']}", *map(entry["stream"].get, STREAM_METRICS)]
         for entry in summary
         if "stream" in entry
     ]
-    return Sheet("Along the time stream, %", ["dataset · method", *STREAM_METRICS.values()], rows)
+    return Sheet("Along the stream, %", ["dataset · method", *STREAM_METRICS.values()], rows)
 
 
 def comparison_sheet(comparisons: Sequence[dict[str, Any]]) -> Sheet:

@@ -21,6 +21,7 @@ from evergraph.methods.gem import GEM
 from evergraph.methods.homophily_probe import HomophilyProbe
 from evergraph.methods.lwf import LwF
 from evergraph.methods.mas import MAS
+from evergraph.methods.one_per_task import OnePerTask
 from evergraph.methods.pdgnn import PDGNN
 from evergraph.methods.puma import PUMA
 from evergraph.methods.rclg import RCLG
@@ -53,7 +54,10 @@ METHODS: dict[str, type[Method[Any]]] = {
     "al-gnn": ALGNN,
 }
 #: Variants that answer one question of an experiment; not for ``--method all``.
-PROBES: dict[str, type[Method[Any]]] = {"homophily-probe": HomophilyProbe}
+PROBES: dict[str, type[Method[Any]]] = {
+    "homophily-probe": HomophilyProbe,
+    "one-per-task": OnePerTask,
+}
 
 
 def method_class(name: str) -> type[Method[Any]]:

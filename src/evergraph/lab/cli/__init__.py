@@ -32,6 +32,7 @@ COMMANDS = {
     "report": ("reports", "Show runs as one HTML page, or as figures."),
     "experiments": ("reproduce", "List the experiments of the paper."),
     "reproduce": ("reproduce", "Reproduce a table or figure of the paper."),
+    "field": ("field", "Show the table of the field, and add rows to it."),
     "learn": ("states", "Take nodes, edges and labels into a state."),
     "predict": ("predict", "Write the class of every node of a state."),
     "inspect": ("states", "Show what a state holds, and warnings."),
@@ -47,6 +48,7 @@ EXAMPLES = {
     "resume": "resume runs/mine",
     "report": "report grid -o report.html",
     "reproduce": "reproduce all --quick --output paper",
+    "field": "field --add row.json --page field.html",
     "learn": "learn state --nodes nodes.csv --edges edges.csv",
     "predict": "predict state -o classes.csv",
 }

@@ -49,7 +49,7 @@ class SettingOptions:
     sets: SetOption = None
     config: Annotated[Path | None, "A YAML file of settings, or a run's config.yaml."] = None
     selector: Annotated[str | None, "Which nodes are replayed."] = None
-    stream: Annotated[str | None, "What a task is: class (a few classes) or time (a step)."] = None
+    stream: Annotated[str | None, "class, time, blurry:P, task-free[:N] or domain[:K]."] = None
     classes_per_task: Annotated[int | None, "Classes per task."] = None
     split_seed: Annotated[int | None, "Fix the split whatever the seed."] = None
     order: Annotated[str | None, "Class order: label, alphabetical or random:SEED."] = None
