@@ -42,7 +42,13 @@ def spoil(features: Features, how: str, row: int) -> Features:
 
 
 def measure(
-    dataset: str, method: str, seed: int, settings: dict[str, Any], how: str | None
+    dataset: str,
+    method: str,
+    seed: int,
+    settings: dict[str, Any],
+    *,
+    how: str | None,
+    device: str,
 ) -> dict[str, float]:
     """Learns a stream and judges its test nodes."""
     graph = load_graph(
@@ -57,7 +63,7 @@ def measure(
         features = spoil(features, how, int(stream.tasks[0].train_nodes[seed]))
     given = {} if method == "analytic" else settings
     preset = dataset if dataset in read_presets() else None
-    clf = ContinualNodeClassifier(method, preset=preset, seed=seed, settings=given, device="cpu")
+    clf = ContinualNodeClassifier(method, preset=preset, seed=seed, settings=given, device=device)
     started, nodes, edges = time.perf_counter(), 0, 0
     for task in stream.tasks:
         rows = torch.arange(nodes, task.num_nodes)
@@ -74,7 +80,7 @@ def measure(
     column = np.argsort(clf.classes_)  # classes are numbers; every one of them has been learned
     proba, truth = clf.predict_proba(rows.tolist())[:, column], labels.numpy()
     entry = clf.history_[-1]
-    plain = softmax(clf._now().logits(torch.device("cpu"), rows).double().numpy(), axis=1)
+    plain = softmax(clf._now().logits(torch.device(device), rows).cpu().double().numpy(), axis=1)
     scores = probability_scores(proba, truth)
     return {
         "accuracy": 100 * float((proba.argmax(axis=1) == truth).mean()),
@@ -93,6 +99,7 @@ def main() -> None:
     parser.add_argument("--method", action="append", required=True)
     parser.add_argument("--seeds", default="0-4", help="first and last")
     parser.add_argument("--set", action="append", default=[], help="key=value for networks")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--spoil", action="append", choices=SPOILT, help="features as they come")
     options = parser.parse_args()
@@ -102,7 +109,8 @@ def main() -> None:
     for method, how in itertools.product(options.method, options.spoil or [None]):
         found = []
         for seed in range(first, last + 1):
-            found.append(measure(options.dataset, method, seed, settings, how))
+            asked = {"how": how, "device": options.device}
+            found.append(measure(options.dataset, method, seed, settings, **asked))
             shown = {key: round(value, 4) for key, value in found[-1].items()}
             print(json.dumps({"method": method, "spoilt": how, "seed": seed, **shown}), flush=True)
         mean = {key: round(float(np.mean([run[key] for run in found])), 4) for key in found[0]}

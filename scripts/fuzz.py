@@ -368,6 +368,38 @@ class CheckpointTarget(StateTarget):
         return shown, json.dumps(results)
 
 
+class FieldTarget(Target):
+    """A row of the table of the field."""
+
+    def make_seeds(self) -> list[tuple[str, bytes]]:
+        from evergraph.config import Variant, resolve  # noqa: PLC0415
+
+        config = resolve(Variant.parse_dataset("cora"), Variant.parse("dslr"), 0)
+        row = {
+            "schema_version": 1,
+            "config": config.model_dump(mode="json", exclude={"seed"}),
+            "protocol_hash": config.protocol.hash,
+            "variant_hash": config.variant_hash,
+            "version": "1.0",
+            "seeds": [0, 1, 2],
+            "pm": [80.0, 81.5, 82.0],
+            "fm": [3.0, 3.0, 0.0],
+            "current": [82.0, 83.5, 82.0],
+            "seconds": [1.0, 2.0, 3.5],
+            "memory_bytes": [1600, 1600, 1600],
+            "published": {"pm": 81.0, "source": "a paper"},
+        }
+        return [("row.json", json.dumps(row).encode())]
+
+    def tokens(self, name: str) -> list[bytes]:
+        return [*TOKENS["config"], b"NaN", b"Infinity", b"1e999", b"null", b"{}", b"[", b'"pm":']
+
+    def read(self, path: Path) -> object:
+        from evergraph.lab.field import field_data, read_rows  # noqa: PLC0415
+
+        return field_data(read_rows(path))
+
+
 TARGETS: dict[str, type[Target]] = {
     "config": ConfigTarget,
     "npz": NpzTarget,
@@ -375,6 +407,7 @@ TARGETS: dict[str, type[Target]] = {
     "parquet": ParquetTarget,
     "state": StateTarget,
     "run": CheckpointTarget,
+    "field": FieldTarget,
 }
 
 

@@ -22,6 +22,7 @@ def settings_of(method: str, buffer_size: int = 12) -> dict[str, Any]:
     """Returns settings that make any method quick."""
     known = METHODS[method].Config.model_fields
     wanted = {"buffer_size": buffer_size, "link_epochs": 3, "controller_steps": 2}
+    wanted |= {"condense_steps": 3}
     wanted |= {"statistics": "follow", "constant": False}  # as in runs
     return {**SMALL, **{key: value for key, value in wanted.items() if key in known}}
 

@@ -34,6 +34,12 @@ if os.environ.get("EVERGRAPH_DATA"):
     os.environ["EVERGRAPH_DATA"] = str(Path(os.environ["EVERGRAPH_DATA"]).resolve())
 
 
+@pytest.fixture(autouse=True)
+def _floats_as_they_are() -> None:
+    """Undoes what a test may leave that stops in the middle of training: denormals as zero."""
+    torch.set_flush_denormal(False)
+
+
 def tiny_graph(
     num_nodes: int = 40,
     num_classes: int = 4,

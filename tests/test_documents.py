@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from evergraph.lab.field import field_data, read_field
 from evergraph.lab.paper.experiments import EXPERIMENTS, HEADLINES
 from evergraph.lab.paper.verdicts import HOLDS, OPPOSITE, TESTED
 from evergraph.lab.report.document import document, overview, read_explanations, read_results
@@ -131,3 +133,12 @@ def test_pages_are_short_and_link_to_what_is_there(everything: Everything):
         assert text.count("\n") < 170, page
         links = re.findall(r"\]\(([^)#]+)\)", text)
         assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_page_of_the_field_is_drawn_from_its_rows():
+    rows = read_field(RESULTS / "field")
+    assert rows
+    assert all(row.file_name == name for name, row in rows.items())
+    page = (DOCS / "field.html").read_text(encoding="utf-8")
+    held = json.loads(page.split('id="data">')[1].split("</script>")[0])
+    assert held["rows"] == field_data(rows.values())["rows"]

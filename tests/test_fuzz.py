@@ -13,7 +13,15 @@ from evergraph.errors import InputError
 pytest.importorskip("pyarrow")
 
 CORPUS = Path(__file__).parent / "data" / "fuzz"
-SHORT = {"config": 150, "npz": 200, "csv": 200, "parquet": 200, "state": 120, "run": 30}
+SHORT = {
+    "config": 150,
+    "npz": 200,
+    "csv": 200,
+    "parquet": 200,
+    "state": 120,
+    "run": 30,
+    "field": 200,
+}
 
 
 @pytest.mark.parametrize("name", fuzz.TARGETS)

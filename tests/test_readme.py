@@ -143,6 +143,7 @@ def test_results_are_those_of_ten_seeds():
         "DSLR, our settings": ("main", "ours", "dslr"),
         "`replay` of random nodes": ("frontier", "ours", "replay"),
         "EWC, which keeps no node": ("main", "ours", "ewc"),
+        "`dslr+`, which also distils its last network": ("dslr-plus", "ours", "dslr+"),
         "`joint`, a GAT trained on all labels": ("bounds", "ours", "joint"),
         "`analytic`, a closed form": ("bounds", "ours", "analytic"),
     }
@@ -152,8 +153,6 @@ def test_results_are_those_of_ten_seeds():
     for name, (experiment, kind, row) in places.items():
         entries = everything[experiment][kind]["entries"]
         for graph, cell in zip(GRAPHS, rows[name], strict=True):
-            if cell == "not judged":
-                continue
             place = (graph, row, "pm")
             (found,) = [e for e in entries if (e["dataset"], e["row"], e["metric"]) == place]
             assert len(found["seeds"]) == 10

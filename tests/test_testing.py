@@ -19,8 +19,16 @@ from evergraph.testing import Poison, find_leaks
 
 MODEL = ModelConfig(channels=4, heads=2)
 TRAINING = TrainConfig(epochs=3)
+MIXED = ("blurry:0.4", "task-free:25", "domain:4")
 PROTOCOL = Protocol(validation_fraction=0.2)
-SMALL = {"buffer_size": 10, "link_epochs": 2, "num_candidates": 8, "num_neighbors": 2, "tau": 0.6}
+SMALL = {
+    "buffer_size": 10,
+    "link_epochs": 2,
+    "num_candidates": 8,
+    "num_neighbors": 2,
+    "tau": 0.6,
+    "condense_steps": 3,
+}
 
 
 def small(name: str) -> dict[str, Any]:
@@ -29,8 +37,14 @@ def small(name: str) -> dict[str, Any]:
 
 
 def streams(make_graph, protocol: Protocol = PROTOCOL, **kwargs) -> Callable[[], TaskStream]:
-    graph = make_graph(num_nodes=60, num_classes=6, **kwargs)
+    graph = make_graph(**{"num_nodes": 60, "num_classes": 6, **kwargs})
     return lambda: TaskStream(graph, protocol)
+
+
+def mixed_streams(make_graph, kind: str) -> Callable[[], TaskStream]:
+    """Streams in which known classes come again."""
+    protocol = PROTOCOL.model_copy(update={"stream": kind})
+    return streams(make_graph, protocol, num_nodes=100, num_classes=6)
 
 
 def leaks(make: Callable[[], Method[Any]], make_stream: Callable[[], TaskStream], task: int = 1):
@@ -73,6 +87,18 @@ def test_find_leaks_clears_every_learner_of_joint_training(make_graph, learner, 
     assert found == []
 
 
+@pytest.mark.parametrize("batch_size", ["full", 5])
+@pytest.mark.parametrize("distill_on", ["training", "all"])
+def test_find_leaks_clears_variants_of_dslr_plus(make_graph, distill_on, batch_size):
+    found = find_leaks(
+        lambda: make_method("dslr+", small("dslr+") | {"distill_on": distill_on}),
+        streams(make_graph),
+        model_config=MODEL,
+        training=TRAINING.model_copy(update={"batch_size": batch_size}),
+    )
+    assert found == []
+
+
 def dated_streams() -> TaskStream:
     graph = generate(SyntheticConfig(nodes=90, classes=4, steps=4, feature_dim=8, mean_degree=4))
     return TaskStream(graph, PROTOCOL.model_copy(update={"stream": "time"}))
@@ -81,6 +107,13 @@ def dated_streams() -> TaskStream:
 @pytest.mark.parametrize("name", METHODS)
 def test_find_leaks_clears_every_method_in_time(name):
     assert leaks(lambda: make_method(name, small(name)), dated_streams, task=2) == []
+
+
+@pytest.mark.parametrize("kind", MIXED)
+@pytest.mark.parametrize("name", METHODS)
+def test_find_leaks_clears_every_method_where_classes_come_again(make_graph, name, kind):
+    make_stream = mixed_streams(make_graph, kind)
+    assert leaks(lambda: make_method(name, small(name)), make_stream) == []
 
 
 @pytest.mark.parametrize(
@@ -227,6 +260,13 @@ CHEATS = {
 @pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: cheat.__name__)
 def test_find_leaks_catches_a_cheat_for_exactly_what_it_does(make_graph, cheat, sparse):
     door = Door(streams(make_graph, sparse=sparse))
+    assert leaks(lambda: cheat(door), door) == [CHEATS[cheat]]
+
+
+@pytest.mark.parametrize("kind", MIXED)
+@pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: cheat.__name__)
+def test_find_leaks_catches_a_cheat_where_classes_come_again(make_graph, cheat, kind):
+    door = Door(mixed_streams(make_graph, kind))
     assert leaks(lambda: cheat(door), door) == [CHEATS[cheat]]
 
 

@@ -57,7 +57,7 @@ class TaskDone:
     memory_bytes: int
     report: dict[str, Any] = field(default_factory=dict)  # what the method has to tell
     seen: float | None = None  # on all nodes seen so far, whatever their task
-    before: float | None = None  # on this task's nodes before it was learned, in time streams
+    before: float | None = None  # on this task's nodes before it was learned, but in class streams
     memory_bytes_without_graph: int = 0  # the same where the graph does not stay at hand
     probability: dict[str, Any] = field(default_factory=dict)  # its scores, after the last task
 

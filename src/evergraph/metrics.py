@@ -65,7 +65,7 @@ def scores(matrix: Matrix, learned_at: Sequence[int] | None = None) -> Scores:
 
 @dataclass(frozen=True)
 class StreamScores:
-    """How a run went along a time stream, in percent points; FWT and BWT are None when T = 1.
+    """How a run went along a stream of steps, in percent points; FWT and BWT are None when T = 1.
 
     Attributes:
         new: Mean accuracy on the nodes of each step once it was learned.
@@ -87,7 +87,7 @@ class StreamScores:
 def stream_scores(
     matrix: Matrix, seen: Sequence[float], before: Sequence[float | None]
 ) -> StreamScores:
-    """Summarises a run along a time stream.
+    """Summarises a run along a stream of steps.
 
     Args:
         matrix: Accuracies on the nodes of each step after each step, lower triangular.

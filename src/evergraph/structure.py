@@ -43,7 +43,8 @@ class StructureConfig(Config):
         num_neighbors: N, edges added to each replayed node.
         num_candidates: K, nearest nodes considered for addition.
         candidates: ``nearest`` considers K nodes, ``entire`` all nodes seen.
-        addition: ``top`` adds the N best, ``threshold`` every candidate scoring above τ.
+        addition: ``top`` adds the N best, ``threshold`` every candidate scoring above τ,
+            ``nearest`` the N that were nearest when candidates were found.
         deletion: ``threshold`` deletes by τ, ``lowest`` the N lowest-scoring neighbours.
         add_among: ``new`` chooses among candidates that are not neighbours yet, ``any`` among all,
             as printed: what is connected already then counts towards N (decision 0009).
@@ -60,7 +61,7 @@ class StructureConfig(Config):
     num_neighbors: int = Field(default=5, ge=0)
     num_candidates: int = Field(default=50, ge=1)
     candidates: Literal["nearest", "entire"] = "nearest"
-    addition: Literal["top", "threshold"] = "top"
+    addition: Literal["top", "threshold", "nearest"] = "top"
     deletion: Literal["threshold", "lowest"] = "threshold"
     add_among: Literal["new", "any"] = "new"
     link_loss: LinkLoss = "mean"
@@ -74,6 +75,11 @@ class StructureConfig(Config):
             raise InputError(
                 f"Expected 'num_neighbors' of at most 'num_candidates', {self.num_candidates} "
                 f"(got {self.num_neighbors}); lower N or raise K."
+            )
+        if self.candidates == "entire" and self.addition == "nearest":
+            raise InputError(
+                "Expected 'addition' top or threshold when 'candidates' is entire (got 'nearest'): "
+                "all nodes are candidates in no order; set one of them."
             )
         return self
 
@@ -286,6 +292,9 @@ def _additions(
             else candidates[begin : begin + step]
         )
         scores = candidate_scores(adjacency, rows, options, z, config.add_among == "any")
+        if config.addition == "nearest":
+            order = torch.arange(options.shape[1], 0, -1.0, device=scores.device)
+            scores = order.expand_as(scores).masked_fill(scores < 0, -1.0)
         if config.addition == "threshold":
             keep = scores > config.tau
         else:

@@ -159,7 +159,7 @@ def _spoil_edges(stream: TaskStream, last: int, generator: torch.Generator) -> N
     """
     for before, now in zip(stream.tasks[last:], stream.tasks[last + 1 :], strict=False):
         count = now.num_edges - before.num_edges
-        least = 1 if stream.protocol.stream == "time" else before.num_nodes
+        least = 1 if stream.protocol.kind == "time" else before.num_nodes
         second = torch.randint(least, now.num_nodes, (count,), generator=generator)
         first = (torch.rand(count, generator=generator, dtype=torch.float64) * second).long()
         order = torch.argsort(second * now.num_nodes + first)

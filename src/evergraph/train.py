@@ -74,7 +74,7 @@ def train(
             ctx = make_context(learner, view, model_config, training, plan, seed=seed, final=final)
             ctx.class_names = stream.class_names[: view.num_classes]
             before = None
-            if stream.protocol.stream == "time" and task:
+            if stream.protocol.kind != "class" and task:
                 blank = view.unlabelled(stream.tasks[task - 1].num_classes)
                 ahead = make_context(learner, blank, model_config, training, plan, seed=seed)
                 with ctx.stage("evaluate"):

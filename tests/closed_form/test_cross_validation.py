@@ -16,15 +16,15 @@ from evergraph.closed_form.cross_validation import (
     surely_best,
 )
 from evergraph.closed_form.moments import Moments
-from evergraph.closed_form.ridge import Ridge, balanced_weights
+from evergraph.closed_form.ridge import Ridge, row_weights
 from evergraph.stream import LabelledNodes
 from support import seeded
 
 
-def ridge(labels: list[int], balanced: bool = True) -> Ridge:
+def ridge(labels: list[int], weighing: bool = True) -> Ridge:
     moments = Moments()
     moments.update(torch.eye(len(labels), dtype=torch.float64), torch.tensor(labels))
-    return Ridge(moments, balanced)
+    return Ridge(moments, weighing)
 
 
 def left_out(made: Ridge, train: LabelledNodes, num_seen: int, old_classes: list[int]) -> LeftOut:
@@ -63,7 +63,7 @@ def test_nodes_seen_before_count_by_any_class_known_before(monkeypatch):
 
 def test_classes_weigh_what_they_weigh_in_the_regression(monkeypatch):
     monkeypatch.setattr(module, "least_loss", lambda loss: (loss(1.0), 1.0))
-    natural = ridge([0, 0, 0, 1, 4, 4], balanced=False)
+    natural = ridge([0, 0, 0, 1, 4, 4], weighing=0.0)
     loss = left_out(natural, trained([3, 4], [4, 4]), 3, [0, 1])
     # Two rows of six are of the new class, four of old ones.
     shown = scores([0, 0, 0], [0, 0, math.log(2)])
@@ -130,7 +130,7 @@ def test_leave_one_out_losses_are_those_of_solving_without_each_row():
         ]
         if best is None or sum(losses) < sum(best):
             best = losses
-    found = leave_one_out_losses(x, labels, [0.01], balanced=False)
+    found = leave_one_out_losses(x, labels, [0.01], weighing=0.0)
     assert found.tolist() == pytest.approx(best, rel=1e-6)
 
 
@@ -162,7 +162,7 @@ def test_surely_best_lets_nodes_weigh_what_they_weigh():
     usual = loss_of(*[1.0] * 10)
     # Eight save 0.1 and two lose 0.3: as nodes that is a gain of 0.02, as classes a loss of 0.1.
     losses = {"0+1+2": usual, "0": loss_of(*[0.9] * 8, 1.3, 1.3)}
-    choice = surely_best(losses, balanced_weights(torch.tensor([0] * 8 + [1] * 2)))
+    choice = surely_best(losses, row_weights(torch.tensor([0] * 8 + [1] * 2), 1.0))
     assert choice[0] == "0+1+2"
     assert choice[1]["0"] == pytest.approx(1.1)
     assert surely_best(losses, None)[1]["0"] == pytest.approx(0.98)

@@ -44,7 +44,7 @@ def test_ridge_is_joint_ridge_in_any_batching_with_classes_recurring(cuts, d, or
     shuffled = torch.randperm(60, generator=torch.Generator().manual_seed(order))
     moments = moments_of(rows, labels, torch.tensor_split(shuffled, sorted(cuts)))
     for strength in (1e-3, 1.0):
-        weights = Ridge(moments, balanced=False).weights(strength)
+        weights = Ridge(moments, weighing=0.0).weights(strength)
         expected = joint_ridge(rows, labels, strength)
         torch.testing.assert_close(weights, expected, rtol=0, atol=1e-6)
 
@@ -55,10 +55,10 @@ def test_ridge_by_hand():
     rows = torch.tensor([[1.0], [-1.0], [-3.0]], dtype=torch.float64)
     moments.update(rows, torch.tensor([0, 1, 1]))
     # Natural: G = (1 + 1 + 9) / 3 = 11/3, M = [1, -4] / 3.
-    natural = Ridge(moments, balanced=False).weights(1 / 3)
+    natural = Ridge(moments, weighing=0.0).weights(1 / 3)
     torch.testing.assert_close(natural, torch.tensor([[1 / 12, -1 / 3]], dtype=torch.float64))
     # Balanced: G = 2/3 + (1 + 4) / 2 = 19/6, M = [1, -2] / 2.
-    weights = Ridge(moments, balanced=True).weights(5 / 6)
+    weights = Ridge(moments, weighing=1.0).weights(5 / 6)
     torch.testing.assert_close(weights, torch.tensor([[0.125, -0.25]], dtype=torch.float64))
 
 
@@ -75,7 +75,7 @@ def test_leave_one_out_error_is_that_of_solving_without_each_row(d):
     rows, labels = data(20, d, 3)
     moments = moments_of(rows, labels, [torch.arange(20)])
     current = torch.arange(8, 20)  # only these are looked at
-    ridge = Ridge(moments, balanced=False)
+    ridge = Ridge(moments, weighing=0.0)
     train = ridge.training_rows(rows[current], labels[current])
     errors = ridge.leave_one_out_errors(train, [0.01, 1.0])
     for strength in (0.01, 1.0):
@@ -89,7 +89,7 @@ def test_leave_one_out_error_is_that_of_solving_without_each_row(d):
 
 def test_balanced_errors_let_classes_weigh_the_same():
     rows, labels = data(30, 4, 3)
-    ridge = Ridge(moments_of(rows, labels, [torch.arange(30)]), balanced=True)
+    ridge = Ridge(moments_of(rows, labels, [torch.arange(30)]), weighing=1.0)
     train = ridge.training_rows(rows, labels)
     squares = ridge.leave_one_out_residuals(train, 0.1).square().sum(dim=1)
     means = [float(squares[labels == label].mean()) for label in range(3)]
@@ -102,7 +102,7 @@ def test_weights_without_a_group_are_those_of_solving_without_it(d):
     group = torch.tensor([3, 4, 8, 15, 19])
     rest = torch.ones(20, dtype=torch.bool)
     rest[group] = False
-    ridge = Ridge(moments_of(rows, labels, [torch.arange(20)]), balanced=False)
+    ridge = Ridge(moments_of(rows, labels, [torch.arange(20)]), weighing=0.0)
     without = ridge.training_rows(rows[group], labels[group])
     for strength in (0.01, 1.0):
         found = ridge.weights_without(without, strength)
@@ -114,7 +114,7 @@ def test_weights_without_a_group_stay_finite_when_moments_are_rounded():
     rows, labels = data(20, 50, 3)
     moments = Moments(rank=1, dtype=torch.float32)
     moments.update(rows, labels)
-    ridge = Ridge(moments, balanced=True)
+    ridge = Ridge(moments, weighing=1.0)
     group = ridge.training_rows(rows[:9], labels[:9])
     assert ridge.weights_without(group, 1e-12).isfinite().all()
 
@@ -140,7 +140,7 @@ def test_ridge_spreads_what_a_rank_dropped():
     for rank in (None, 1):
         moments = Moments(rank)
         moments.update(rows, labels)
-        ridge = Ridge(moments, balanced=False)
+        ridge = Ridge(moments, weighing=0.0)
         traces.append(float(ridge.energy.sum()) + 6 * ridge.floor)
     assert traces[0] == pytest.approx(traces[1])
 
@@ -149,7 +149,7 @@ def test_leave_one_out_error_stays_finite_when_moments_are_rounded():
     rows, labels = data(30, 40, 3)
     moments = Moments(rank=1, dtype=torch.float32)
     moments.update(rows, labels)
-    ridge = Ridge(moments, balanced=True)
+    ridge = Ridge(moments, weighing=1.0)
     errors = ridge.leave_one_out_errors(ridge.training_rows(rows, labels), [1e-12, 1e-4])
     assert list(errors) == [1e-12, 1e-4]
     assert all(error < 1e12 for error in errors.values())

@@ -10,7 +10,7 @@ from evergraph.closed_form.cross_validation import LeftOut
 from evergraph.closed_form.features import EmbeddingRows, FeatureConfig, PropagatedFeatures
 from evergraph.closed_form.moments import Moments
 from evergraph.closed_form.propagation import mean_field, propagate, unary_terms
-from evergraph.closed_form.ridge import Ridge, balanced_weights
+from evergraph.closed_form.ridge import Ridge, row_weights
 from evergraph.closed_form.selection import TELEPORTS, Selection
 from evergraph.stream import LabelledNodes
 from support import adjacency, seeded
@@ -122,17 +122,17 @@ def test_teleport_is_judged_by_solving_without_each_group(monkeypatch):
 @pytest.mark.parametrize("metric", ["accuracy", "balanced_accuracy"])
 def test_class_weights_are_chosen_by_what_is_wrong_without_each_node(metric):
     selection = Selection(KINDS[1:2], 0.02, 1.0, False, metric=metric)
-    assert selection.balanced == (metric == "balanced_accuracy")  # nothing is known yet
+    assert selection.weighing == (metric == "balanced_accuracy")  # nothing is known yet
     ridge = selection.solve(moments(), X[NEW.nodes], NEW.labels)
-    weights = torch.full((13,), 1 / 13) if metric == "accuracy" else balanced_weights(NEW.labels)
+    weights = row_weights(NEW.labels, float(metric != "accuracy"))
     expected = {}
-    for balanced in (False, True):
-        other = Ridge(moments(), balanced)
+    for power in (0.0, 0.5, 1.0):
+        other = Ridge(moments(), power)
         train = other.training_rows(X[NEW.nodes], NEW.labels)
         wrong = other.leave_one_out_scores(train, 0.02).argmax(dim=1) != NEW.labels
-        expected[float(balanced)] = 13 * float((weights * wrong).sum())
+        expected[power] = 13 * float((weights * wrong).sum())
     assert selection.losses["balanced"] == pytest.approx(expected)
-    assert selection.balanced == ridge.balanced == (expected[1.0] < expected[0.0])
+    assert selection.weighing == ridge.weighing == min(expected, key=expected.__getitem__)
 
 
 def test_losses_add_up_and_those_at_temperatures_fade_when_classes_come():
@@ -206,3 +206,37 @@ def test_hops_tell_a_graph_that_helps_from_one_that_misleads(inside, chosen):
     x = torch.randn(n, 8, generator=generator)
     x[:, 0] += signal * (2 * labels - 1)
     assert chosen_hops(x, graph, labels) == chosen
+
+
+def test_rows_weigh_by_a_power_of_their_class():
+    labels = torch.tensor([0] * 16 + [1] * 4)
+    for power, share in ((0.0, 0.8), (0.5, 2 / 3), (1.0, 0.5)):
+        weights = row_weights(labels, power)
+        assert float(weights[:16].sum()) == pytest.approx(share)
+        assert float(weights.sum()) == pytest.approx(1)
+
+
+def test_a_state_of_two_class_weights_goes_on_with_two():
+    selection = Selection(KINDS)
+    selection.solve(moments(), X[NEW.nodes], NEW.labels)
+    state = selection.state_dict()
+    del state["losses"]["balanced"]["0.5"]
+    restored = Selection(KINDS)
+    restored.load_state_dict(state)
+    restored.solve(moments(), X[NEW.nodes], NEW.labels)
+    assert set(restored.losses["balanced"]) == {0.0, 1.0}
+    state["losses"]["balanced"]["0.3"] = 1.0
+    with pytest.raises(ValueError, match="unknown values"):
+        Selection(KINDS).load_state_dict(state)
+
+
+def test_mean_field_that_is_wrong_more_often_is_not_taken(monkeypatch):
+    monkeypatch.setattr(LeftOut, "loss", lambda self, own, earlier: float(own.abs().sum()))
+    chosen = {}
+    for weight in ("auto", "balanced"):
+        selection = Selection(KINDS[1:2], 0.02, 1.0, "auto", class_weight=weight)
+        monkeypatch.setattr(
+            Selection, "_inferred", lambda self, unary, q, graph: torch.zeros_like(unary)
+        )  # of no loss, and as if all were of the first class
+        chosen[weight] = selected(selection).mean_field
+    assert chosen == {"auto": False, "balanced": True}

@@ -19,6 +19,8 @@ METHODS: dict[str, dict[str, Any]] = {
     # Scores that are not propagated; every node is in the sample.
     "analytic": {"hops": "0+1+2", "teleport": 1, "mean_field": False},
     "replay": {"dropout": 0.0, "attention": "plain", "weight_decay": 0.0},
+    "dslr+": {"dropout": 0.0, "attention": "plain", "weight_decay": 0.0}
+    | {"structure": "none", "distill_on": "training"},
 }
 
 

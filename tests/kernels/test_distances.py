@@ -148,7 +148,6 @@ def test_computed_covers_equal_stored_ones_on_a_grid(monkeypatch, rows, r):
 @pytest.mark.parametrize("scale", [1.0, 1e-21, 1e-24, 3e18, 1e20])
 def test_computed_covers_equal_stored_ones_at_any_scale(monkeypatch, scale):
     """Also where squares underflow or overflow, and triangles no longer close."""
-    torch.set_flush_denormal(False)  # whatever another test left behind
     rng = random.Random("scale")
     for seed in range(10):
         h = scale * randn(60, 3, seed=seed) * (1 + 9 * (randn(60, 1, seed=seed + 50) > 1))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from evergraph.config import RunConfig, Variant, resolve
+from evergraph.config import RunConfig, Variant, resolve, settable_keys
 from evergraph.errors import InputError
 from evergraph.events import Event, TaskDone, TaskStarted
 from evergraph.lab.folder import Job, read_config
@@ -33,6 +33,8 @@ def graph(make_graph: Callable[..., Graph]) -> Graph:
 
 def make_config(method: str = "dslr", seed: int = 0, **shared: Any) -> RunConfig:
     variant = Variant.parse(method)
+    if "condense_steps" in settable_keys(variant.name):
+        shared = {"condense_steps": 3, **shared}
     return resolve(Variant.parse("tiny.npz"), variant, seed, {**SHARED, **shared})
 
 

@@ -228,3 +228,14 @@ def test_coverage_selector_returns_ids_of_its_class():
     assert selector.rank(pool, 0, 4).tolist() == [8, 20, 3, 11]
     assert selector.rank(pool, 0, 2).tolist() == [8, 20]
     assert selector.rank(pool, 1, 2).tolist() == [5, 12]
+
+
+def test_core_is_covered_before_the_rest_comes_by_distance():
+    # The mean of 0, 1, 2, 3, 10, 20 is 6: the core is 10, 3, 2, then come 1, 0 and 20.
+    nodes, labels = torch.tensor([4, 5, 6, 7, 8, 9]), torch.zeros(6, dtype=torch.int64)
+    h, graph = line(0, 1, 2, 3, 10, 20), Adjacency.from_edges(torch.empty(2, 0).long(), 10)
+    pool = SelectionPool(nodes, labels, h, torch.zeros(10, 1), graph, torch.Generator())
+    selector = SELECTORS["cd-core"].make(0.3)
+    # Of 2, 3 and 10 the mean distance is 16 / 3, the radius 1.6: 2 covers 3, then comes 10.
+    assert selector.rank(pool, 0, 2).tolist() == [6, 8]
+    assert selector.rank(pool, 0, 6).tolist() == [6, 8, 7, 5, 4, 9]

@@ -265,8 +265,8 @@ def test_analytic_counts_what_it_keeps(make_graph):
     # Two losses, and those at temperatures, of scores and of the unary term.
     assert inferring.memory_bytes() == following.memory_bytes() + 8 * (2 + 2 * len(TEMPERATURES))
     weighing, _ = learn(stream, **FIXED | {"class_weight": "auto"})
-    # The strength's other error, and what is wrong with either.
-    assert weighing.memory_bytes() == following.memory_bytes() + 8 * 3
+    # The strength's error with the other two weights, and what is wrong with each.
+    assert weighing.memory_bytes() == following.memory_bytes() + 8 * 5
     single, _ = learn(stream, **FIXED | {"precision": "single"})
     assert single.memory_bytes() == 6 * (4 * 5 + 16) + 4 * 25 + 16 + 4 * 5
     refreshed, _ = learn(stream, statistics="refresh", buffer_size=12, **FIXED)

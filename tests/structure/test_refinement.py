@@ -131,6 +131,16 @@ def test_refine_addition_by_threshold():
     assert as_pairs(change.added) == {(1, 2), (1, 3)}  # scores 0.98 and 0.9
 
 
+def test_refine_addition_of_the_nearest():
+    # Candidates come nearest first: 4 before 5, whatever they score; 3 is a neighbour.
+    _, change = run(GRAPH, [0], [[3, 4, 5, 2]], Z, addition="nearest", num_neighbors=2, tau=0.0)
+    assert as_pairs(change.added) == {(0, 4), (0, 5)}
+    _, change = run(GRAPH, [0], [[3, 4, 5, 2]], Z, num_neighbors=2, tau=0.0)
+    assert as_pairs(change.added) == {(0, 2), (0, 5)}
+    with pytest.raises(InputError, match=r"Expected 'addition'.*got 'nearest'"):
+        parse(StructureConfig, {"addition": "nearest", "candidates": "entire"})
+
+
 def test_refine_deletion_of_the_lowest():
     star = adjacency(6, [(0, j) for j in range(1, 6)])
     # From the worst: 4, 3, 1, 2, 5. N counts what is dropped, τ plays no part.

@@ -60,7 +60,7 @@ def least_loss(loss: Callable[[float], float]) -> tuple[float, float]:
 
 
 def leave_one_out_losses(
-    x: Tensor, labels: Tensor, strengths: Sequence[float], balanced: Weighing
+    x: Tensor, labels: Tensor, strengths: Sequence[float], weighing: Weighing
 ) -> Tensor:
     """Computes the cross-entropy of every row as predicted without it, ``[m]``.
 
@@ -68,7 +68,7 @@ def leave_one_out_losses(
     would favour more hops whatever they are worth, because smoother rows have scores of larger
     scale. Scores are not propagated, so that no neighbour tells the label of a row left out.
     """
-    ridge, train, strength = _fitted(x, labels, strengths, balanced)
+    ridge, train, strength = _fitted(x, labels, strengths, weighing)
     scores = ridge.leave_one_out_scores(train, strength)
     weights = ridge.judging_weights(train.column)
 
@@ -79,24 +79,24 @@ def leave_one_out_losses(
 
 
 def ridge_scores(
-    x: Tensor, others: Tensor, labels: Tensor, strengths: Sequence[float], balanced: Weighing
+    x: Tensor, others: Tensor, labels: Tensor, strengths: Sequence[float], weighing: Weighing
 ) -> Tensor:
     """Scores other rows ``[o, d]`` by ridge regression on labelled ones ``[m, d]``, ``[o, k]``.
 
     The strength is that of least squared error of rows left out, columns are the labels that
     there are, ascending.
     """
-    ridge, _, strength = _fitted(x, labels, strengths, balanced)
+    ridge, _, strength = _fitted(x, labels, strengths, weighing)
     return others.double() @ ridge.weights(strength)
 
 
 def _fitted(
-    x: Tensor, labels: Tensor, strengths: Sequence[float], balanced: Weighing
+    x: Tensor, labels: Tensor, strengths: Sequence[float], weighing: Weighing
 ) -> tuple[Ridge, TrainingRows, float]:
     """Regresses labels on rows; the strength is that of least leave-one-out error."""
     moments = Moments()
     moments.update(x, labels)
-    ridge = Ridge(moments, balanced)
+    ridge = Ridge(moments, weighing)
     train = ridge.training_rows(x.double(), labels)
     errors = ridge.leave_one_out_errors(train, strengths)
     return ridge, train, min(errors, key=lambda strength: errors[strength])

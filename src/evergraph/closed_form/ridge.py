@@ -8,8 +8,9 @@ With :math:`n_c`, :math:`\mu_c` the count and mean of class :math:`c`, :math:`S`
     M = [p_1 \mu_1, \ldots, p_k \mu_k].
 
 With natural weights, :math:`p_c = n_c / n`, that is ridge regression of one-hot labels on all rows
-ever taken in. With balanced ones, :math:`p_c = 1/k`, it is the same if classes scatter alike. Being
-averages, both sides keep their scale while rows and classes come, and so does the best strength.
+ever taken in. With balanced ones, :math:`p_c = 1/k`, it is the same if classes scatter alike, and
+so it is half-way, with :math:`p_c \propto \sqrt{n_c}`. Being averages, both sides keep their scale
+while rows and classes come, and so does the best strength.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from torch import Tensor
 
 from evergraph.closed_form.moments import Moments
 
-#: Whether every class weighs the same or every row; or what a row weighs by its label, ``[k]``.
-Weighing = bool | Tensor
+#: The power of its count that a class's rows are divided by: with 0 every row weighs the same, with
+#: 1 every class; or what a row weighs by its label, ``[k]``.
+Weighing = float | Tensor
 #: Directions of less energy than this part of the strongest are rounding errors.
 ROUNDING = 1e-13
 
@@ -87,17 +89,17 @@ class Ridge(Spectrum):
 
     Args:
         moments: Of at least one row.
-        balanced: Whether every class weighs the same, or every row; or weights.
+        weighing: What rows weigh.
     """
 
-    def __init__(self, moments: Moments, balanced: Weighing) -> None:
-        n, k, means = moments.num_rows, len(moments.labels), moments.means.double()
-        self.moments, self.balanced = moments, balanced
-        share = moments.counts.double() / n
-        self.share = torch.full_like(share, 1 / k) if balanced is True else share
-        if isinstance(balanced, Tensor):
-            weighed = share * balanced.to(share)[moments.labels]
-            self.share = weighed / weighed.sum()
+    def __init__(self, moments: Moments, weighing: Weighing) -> None:
+        n, means, counts = moments.num_rows, moments.means.double(), moments.counts.double()
+        self.moments, self.weighing = moments, weighing
+        if isinstance(weighing, Tensor):
+            weighed = counts * weighing.to(counts)[moments.labels]
+        else:
+            weighed = counts.pow(1 - weighing)
+        self.share = weighed / weighed.sum()
         # What a rank limit dropped is spread evenly, which adds to every strength.
         self.floor = moments.rest / n
         rows, scatter = self.share.sqrt()[:, None] * means, moments.scatter.double() / n
@@ -121,7 +123,7 @@ class Ridge(Spectrum):
     def judging_weights(self, column: Tensor) -> Tensor:
         """Weighs rows that judge so that all sum to one: alike, or each class present alike."""
         labels = torch.tensor(self.moments.labels, device=column.device)[column]
-        return row_weights(labels, self.balanced)
+        return row_weights(labels, self.weighing)
 
     def residuals(self, train: TrainingRows, strength: float) -> Tensor:
         """Computes one-hot labels minus scores, ``[m, k]``."""
@@ -179,16 +181,9 @@ class Ridge(Spectrum):
 
 def row_weights(labels: Tensor, weighing: Weighing) -> Tensor:
     """Weighs rows so that all sum to one, ``[m]``."""
-    if weighing is True:
-        return balanced_weights(labels)
     if isinstance(weighing, Tensor):
         weights = weighing.to(labels.device, torch.float64)[labels]
-        return weights / weights.sum()
-    return torch.full(labels.shape, 1 / max(labels.numel(), 1), device=labels.device)
-
-
-def balanced_weights(labels: Tensor) -> Tensor:
-    """Weighs rows so that each class present weighs the same and all sum to one, ``[m]``."""
-    _, column, counts = torch.unique(labels, return_inverse=True, return_counts=True)
-    weights: Tensor = (counts * counts.numel()).double().reciprocal()[column]
-    return weights
+    else:
+        _, column, counts = torch.unique(labels, return_inverse=True, return_counts=True)
+        weights = counts.double().pow(-weighing)[column]
+    return weights / weights.sum()

@@ -33,9 +33,7 @@ from evergraph.closed_form.propagation import (
 )
 from evergraph.closed_form.ridge import (
     Ridge,
-    TrainingRows,
     Weighing,
-    balanced_weights,
     row_weights,
 )
 from evergraph.stream.adjacency import Adjacency
@@ -55,9 +53,12 @@ TELEPORTS = (1.0, 0.8, 0.65, 0.5, 0.4, 0.3, 0.2, 0.1)
 FADING = 0.5
 #: Without and with mean-field inference or balance, as values of a setting.
 OFF, ON = 0.0, 1.0
-#: What is added up: squared errors of strengths, with natural weights and balanced, and losses.
+#: Class weights that ``auto`` compares, by the power of counts; the first of equals.
+WEIGHINGS = {0.0: "natural", 0.5: "square root", 1.0: "balanced"}
+#: What is added up: squared errors of strengths, by class weights, and losses.
 TOTALS = (
     "natural_strength",
+    "root_strength",
     "strength",
     "balanced",
     "teleport",
@@ -108,22 +109,23 @@ class Selection:
         self.losses = {name: LossTotals() for name in TOTALS}
 
     @property
-    def balanced(self) -> Weighing:
-        """Whether classes weigh the same: as given, or if that has had the smaller error."""
+    def weighing(self) -> Weighing:
+        """What rows weigh: as given, or as has had the least error."""
         if self.weights is not None:
             return self.weights
         if self.class_weight != "auto":
-            return self.class_weight == "balanced"
+            return float(self.class_weight == "balanced")
         totals = self.losses["balanced"]
-        return totals.best == ON if totals else self.metric != "accuracy"
+        return totals.best if totals else float(self.metric != "accuracy")
 
     @property
     def strength(self) -> float:
         """λ: the strength of least error so far."""
-        return self._errors(self.balanced).best
+        return self._errors(self.weighing).best
 
-    def _errors(self, balanced: Weighing) -> LossTotals:
-        return self.losses["strength" if balanced is True else "natural_strength"]
+    def _errors(self, weighing: Weighing) -> LossTotals:
+        power = 0.0 if isinstance(weighing, Tensor) else weighing
+        return self.losses[TOTALS[list(WEIGHINGS).index(power)]]
 
     @property
     def teleport(self) -> float:
@@ -178,9 +180,8 @@ class Selection:
             losses = {}
             for name, kind in kinds.items():
                 x = make_rows(kind).rows(some.nodes)
-                losses[name] = leave_one_out_losses(x, some.labels, self.strengths, self.balanced)
-            weighing = self.balanced
-            weights = None if weighing is False else row_weights(some.labels, weighing)
+                losses[name] = leave_one_out_losses(x, some.labels, self.strengths, self.weighing)
+            weights = row_weights(some.labels, self.weighing)
             twin = next(iter(kinds.values())).model_copy(update={"constant": True})
             name, self.kind_losses = surely_best(losses, weights, twin.name)
             self.kind = self.kinds[name]
@@ -194,25 +195,27 @@ class Selection:
             x: Rows of training nodes, ``[m, d]``.
             labels: Their labels, ``[m]``.
         """
-        count, auto = labels.numel(), self.class_weight == "auto"
-        options: tuple[Weighing, ...] = (False, True) if auto else (self.balanced,)
-        ridges = [Ridge(moments, balanced) for balanced in options]
-        wrong = {}
-        for balanced, ridge in zip(options, ridges, strict=True):
-            train = ridge.training_rows(x, labels)
-            errors = self._errors(balanced)
-            errors.add(ridge.leave_one_out_errors(train, self.strengths), count)
-            if auto:
-                wrong[float(balanced)] = self._wrong(ridge, train, errors.best)
-        self.losses["balanced"].add(wrong, count)
-        return ridges[int(auto and self.balanced is True)]
+        if self.class_weight != "auto":
+            ridge = Ridge(moments, self.weighing)
+            self._judge(ridge, x, labels)
+            return ridge
+        totals = self.losses["balanced"]
+        options = tuple(totals) or tuple(WEIGHINGS)  # an older state goes on with its own
+        ridges = {power: Ridge(moments, power) for power in options}
+        wrong = {power: self._judge(ridge, x, labels) for power, ridge in ridges.items()}
+        totals.add(wrong, labels.numel())
+        return ridges[totals.best]
 
-    def _wrong(self, ridge: Ridge, train: TrainingRows, strength: float) -> float:
+    def _judge(self, ridge: Ridge, x: Tensor, labels: Tensor) -> float:
+        """Adds up the errors of strengths; returns how wrong the one of the least is."""
+        train, errors = ridge.training_rows(x, labels), self._errors(ridge.weighing)
+        errors.add(ridge.leave_one_out_errors(train, self.strengths), labels.numel())
+        return self._wrong(ridge.leave_one_out_scores(train, errors.best), train.column)
+
+    def _wrong(self, scores: Tensor, column: Tensor) -> float:
         """Returns the share of rows, or its mean over classes, that are predicted wrongly."""
-        found = ridge.leave_one_out_scores(train, strength).argmax(dim=1) != train.column
-        if self.metric == "accuracy":
-            return float(found.double().mean())
-        return float((balanced_weights(train.column) * found).sum())
+        weights = row_weights(column, float(self.metric != "accuracy"))
+        return float((weights * (scores.argmax(dim=1) != column)).sum())
 
     def infer(self, scores: Tensor, features: Rows, graph: Adjacency) -> Tensor:
         """Returns what is predicted from the ridge scores of all nodes, both ``[n, k]``."""
@@ -268,15 +271,19 @@ class Selection:
         add("unary_temperature", unary)
         pairs = zip(unary, probabilities, strict=True)
         inferred = (self._inferred(own, q, graph) for own, q in pairs)  # one at a time
-        losses = {OFF: judged.loss(*judged.pick(plain)), ON: judged.loss(*judged.pick(inferred))}
+        picked = {OFF: judged.pick(plain), ON: judged.pick(inferred)}
+        losses = {value: judged.loss(*scores) for value, scores in picked.items()}
+        off, on = (self._wrong(own, judged.column) for own, _ in picked.values())
+        if self.class_weight == "auto" and on > off:  # less loss may cost what counts
+            losses[ON] = max(losses.values())
         self.losses["mean_field"].add(losses, judged.count)
 
     def report(self) -> dict[str, Any]:
         """Tells what was chosen, with the losses of every value."""
-        weighing = ("natural", "balanced")
+        weighing = self.weighing
         chosen = {
             "hops": None if self.kind is None else self.kind.name,
-            "class_weight": weighing[self.balanced is True] if self.weights is None else "given",
+            "class_weight": "given" if isinstance(weighing, Tensor) else WEIGHINGS[weighing],
             "strength": self.strength,
             "teleport": self.teleport,
             "mean_field": self.mean_field,
@@ -286,11 +293,12 @@ class Selection:
         if self.local:
             chosen["local"] = True
         losses = {"hop_losses": dict(self.kind_losses)}
-        losses["strength_losses"] = self._errors(self.balanced).state_dict()
+        losses["strength_losses"] = self._errors(weighing).state_dict()
         losses["teleport_losses"] = self.losses["teleport"].state_dict()
-        words = {"mean_field": ("off", "on"), "balanced": ("natural", "balanced")}
+        words = {"mean_field": {OFF: "off", ON: "on"}, "balanced": WEIGHINGS}
         for name, options in words.items():
-            losses[f"{name}_losses"] = dict(zip(options, self.losses[name].values(), strict=False))
+            totals = self.losses[name].items()
+            losses[f"{name}_losses"] = {options[value]: loss for value, loss in totals}
         return {**chosen, **{name: values for name, values in losses.items() if values}}
 
     def memory_bytes(self) -> int:
@@ -325,11 +333,14 @@ class Selection:
         losses = state["losses"] if "losses" in state else _former_losses(state)
         for name, totals in self.losses.items():
             totals.load_state_dict(losses.get(name, {}))
-        # What was never judged has no total to compare.
-        self.strengths = tuple(self._errors(self.balanced)) or self.strengths
         judged, scores, unary = (set(self.losses[name]) for name in TOTALS[-3:])
-        if judged not in (set(), {OFF, ON}) or (scores | unary) - set(TEMPERATURES):
+        unknown = (scores | unary) - set(TEMPERATURES) or set(self.losses["balanced"]) - set(
+            WEIGHINGS
+        )
+        if judged not in (set(), {OFF, ON}) or unknown:
             raise ValueError("losses of unknown values")
+        # What was never judged has no total to compare.
+        self.strengths = tuple(self._errors(self.weighing)) or self.strengths
         if not bool(judged) == bool(scores) == bool(unary):
             raise ValueError("mean-field inference without a temperature")
 

@@ -177,7 +177,7 @@ class _Results(_Scores):
     tasks: list[list[int]]
     task_incremental: _Scores
     by_class: _Scores
-    stream: _Stream | None = None  # of time streams alone
+    stream: _Stream | None = None  # of streams in which known classes come again
     seconds: dict[str, float]
     memory_bytes: int
     memory_bytes_without_graph: int | None = None  # 0.1.0 did not count it

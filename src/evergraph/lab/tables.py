@@ -17,13 +17,16 @@ from rich.table import Table
 from rich.text import Text
 
 from evergraph.config import load_mapping, usual_protocol
+from evergraph.methods import METHODS, PROBES
+from evergraph.methods.base import SOURCES
+from evergraph.validation import parse
 
 #: Characters in a line where no terminal sets a limit.
 PIPE_WIDTH = 200
 #: Runs behind each number that the paper prints.
 PAPER_SEEDS = 10
 METRICS = {"pm": "PM ↑", "fm": "FM ↓", "current": "Current ↑"}
-#: What is told of time streams as well; ``new`` is Current, and BWT is −FM.
+#: What is told of streams in which known classes come again; ``new`` is Current, and BWT is −FM.
 STREAM_METRICS = {"seen": "all seen ↑", "aauc": "AAUC ↑", "fwt": "FWT ↑", "bwt": "BWT ↑"}
 
 
@@ -117,6 +120,8 @@ def run_scores(results: dict[str, Any]) -> Sheet:
     if "stream" in results:
         rows += [[title, results["stream"][key], None] for key, title in STREAM_METRICS.items()]
     title = f"{results['label']} on {results['dataset']}, seed {results['seed']}{_set(results)}"
+    if beyond := learns_from(results["method"], results["settings"]):
+        title += f", which also learns from {beyond}"
     other = ", other settings" if claimed and _changed(results) else ""
     return Sheet(title, ["", "this run", f"paper ({PAPER_SEEDS} seeds{other})"], rows)
 
@@ -136,6 +141,10 @@ def grid_sheet(summary: Sequence[dict[str, Any]]) -> Sheet:
         rows.append([name, len(entry["seeds"]), *scores, *cost])
     costs = ["paper PM", "paper FM", "s", "memory", "without graph"]
     columns = ["dataset · method", "seeds", *METRICS.values(), *costs]
+    beyond = [learns_from(entry["method"], entry["settings"]) for entry in summary]
+    if any(beyond):
+        columns.append("also learns from")
+        rows = [[*row, told or "–"] for row, told in zip(rows, beyond, strict=True)]
     where = sorted({entry["evaluated_on"] for entry in summary})
     legend = "memory: kept for the next task beside the network, with the graph at hand or without"
     legend += "; * the paper's settings differ from those set here" if changed else ""
@@ -143,13 +152,13 @@ def grid_sheet(summary: Sequence[dict[str, Any]]) -> Sheet:
 
 
 def stream_sheet(summary: Sequence[dict[str, Any]]) -> Sheet:
-    """Shows mean ± std over seeds of what is told of time streams alone."""
+    """Shows mean ± std over seeds of what is told of streams in which known classes come again."""
     rows = [
         [f"{entry['dataset']} · {entry['label']}", *map(entry["stream"].get, STREAM_METRICS)]
         for entry in summary
         if "stream" in entry
     ]
-    return Sheet("Along the time stream, %", ["dataset · method", *STREAM_METRICS.values()], rows)
+    return Sheet("Along the stream, %", ["dataset · method", *STREAM_METRICS.values()], rows)
 
 
 def comparison_sheet(comparisons: Sequence[dict[str, Any]]) -> Sheet:
@@ -166,6 +175,16 @@ def comparison_sheet(comparisons: Sequence[dict[str, Any]]) -> Sheet:
     ]
     columns = ["PM difference, paired by seed", "seeds", "mean", "95 % interval", "verdict"]
     return Sheet("Is the first method better?", columns, rows)
+
+
+def learns_from(method: str, settings: Mapping[str, Any]) -> str:
+    """Names what a method learns from beyond current labels and its buffer, "" for nothing."""
+    cls = (METHODS | PROBES).get(method)
+    if cls is None:  # of somebody's own
+        return ""
+    own = {key: value for key, value in settings.items() if key in cls.Config.model_fields}
+    needs = cls(parse(cls.Config, {**cls.Config.former, **own})).needs & SOURCES
+    return ", ".join(sorted(needs)).replace("_", " ")
 
 
 def _set(entry: dict[str, Any]) -> str:

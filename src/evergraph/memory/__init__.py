@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from evergraph.memory.buffer import ReplayBuffer, SelectionPool, Selector
-from evergraph.memory.coverage import CoverageDiversity
+from evergraph.memory.coverage import CoreDiversity, CoverageDiversity
 from evergraph.memory.selectors import (
     CoverageMaximization,
+    HopCoverage,
     Importance,
     InfluenceMaximization,
     KMeansCenters,
@@ -36,11 +37,15 @@ SELECTORS: dict[str, SelectorInfo] = {
         lambda r: MeanFeature(of_features=True), "closest to the class mean of features"
     ),
     "cd": SelectorInfo(CoverageDiversity, "coverage-based diversity (DSLR)"),
+    "cd-core": SelectorInfo(CoreDiversity, "coverage of the half nearest to the class mean"),
     "kmeans": SelectorInfo(lambda r: KMeansCenters(), "closest to five centres of each class"),
     "cm": SelectorInfo(CoverageMaximization, "fewest nodes of other classes near (ER-GNN)"),
     "im": SelectorInfo(lambda r: InfluenceMaximization(), "largest influence on the head (ER-GNN)"),
     "importance": SelectorInfo(
         lambda r: Importance(), "a reservoir that favours mixed neighbourhoods", prefix=False
+    ),
+    "tem": SelectorInfo(
+        lambda r: HopCoverage(), "drawn by how many training nodes are within two hops (PDGNN)"
     ),
 }
 

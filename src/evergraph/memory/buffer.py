@@ -15,6 +15,7 @@ from torch import Tensor
 
 from evergraph.errors import InputError
 from evergraph.kernels.ops import mean_pairwise_distance
+from evergraph.memory.balls import ball_sizes
 from evergraph.memory.influence import influence_norms
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.features import Features
@@ -33,6 +34,7 @@ class ReplayBuffer:
         self.picks = {}
         self.rows: dict[str, Tensor] = {}  # kept of each of nodes, [b, ...] by name
         self.neighbours: dict[str, Tensor] = {}  # nodes kept beside each of them, [b, k] by name
+        self.unlabelled = torch.empty(0, dtype=torch.int64)  # nodes kept without their labels, [m]
         self.train_counts: dict[int, int] = {}  # of every class so far
 
     @property
@@ -89,11 +91,14 @@ class ReplayBuffer:
     def renumber(self, new_rows: Tensor) -> None:
         """Follows nodes to new rows, ``[n]``; none of the kept ones may be gone.
 
-        Where a neighbour is gone the node itself takes its place, which joins nothing.
+        Where a neighbour is gone the node itself takes its place, which joins nothing; nodes
+        without a label that are gone are dropped.
         """
         self.picks = {label: moved(nodes, new_rows) for label, nodes in self.picks.items()}
         for name, near in self.neighbours.items():
             self.neighbours[name] = moved(near, new_rows, self.nodes[:, None].to(near.device))
+        rows = moved(self.unlabelled, new_rows, torch.full_like(self.unlabelled, -1))
+        self.unlabelled = rows[rows >= 0]
 
     def relabel(self, number: Tensor) -> None:
         """Gives classes other numbers, ``[k]``; those that are gone (−1) must have no node."""
@@ -105,12 +110,14 @@ class ReplayBuffer:
 
     def memory_bytes(self) -> int:
         """Counts the bytes of ids, labels and all that is kept beside them."""
-        beside = (*self.rows.values(), *self.neighbours.values())
+        beside = (self.unlabelled, *self.rows.values(), *self.neighbours.values())
         return self.nodes.nbytes + self.labels.nbytes + sum(value.nbytes for value in beside)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns what :meth:`load_state_dict` needs: tensors and plain numbers."""
+        alone = {"unlabelled": self.unlabelled} if self.unlabelled.numel() else {}
         return {
+            **alone,
             "picks": {str(label): nodes for label, nodes in self.picks.items()},
             "train_counts": {str(label): count for label, count in self.train_counts.items()},
             "rows": dict(self.rows),
@@ -123,8 +130,26 @@ class ReplayBuffer:
         self.train_counts = {int(key): int(count) for key, count in state["train_counts"].items()}
         self.rows = dict(state.get("rows", {}))  # 0.1.0 kept none here
         self.neighbours = dict(state.get("neighbours", {}))
+        self.unlabelled = state.get("unlabelled", torch.empty(0, dtype=torch.int64))
         if any(len(value) != len(self) for value in (self.rows | self.neighbours).values()):
             raise ValueError("rows of other nodes")
+        if self.unlabelled.ndim != 1 or self.unlabelled.dtype != torch.int64:
+            raise ValueError("nodes that are no list of numbers")
+
+
+def carried_over(before: Tensor, rows: Tensor | None, now: Tensor, fresh: Tensor) -> Tensor:
+    """Returns what was kept of nodes, ``rows`` of ``before``, and for others of ``now`` the fresh.
+
+    ``fresh`` has a row for each node of ``now`` that is not among ``before``, in their order.
+    """
+    if rows is None or not before.numel():
+        return fresh
+    out = rows.new_empty(now.numel(), *rows.shape[1:])
+    order = torch.argsort(before)
+    known = torch.isin(now, before)
+    out[known] = rows[order[torch.searchsorted(before[order], now[known])]]
+    out[~known] = fresh
+    return out
 
 
 def neighbourhood_bytes(
@@ -218,6 +243,11 @@ class SelectionPool:
                 "Expected 'logits' in the pool for selector 'im' (got none); pass them."
             )
         return influence_norms(self.h, self.logits, self.labels)
+
+    @cached_property
+    def near(self) -> Tensor:
+        """Estimates how many of the pool's nodes are within two steps of each, ``[m]``."""
+        return ball_sizes(self.adjacency, self.nodes, 2, self.generator)
 
     def rows_of(self, label: int) -> Tensor:
         """Returns the positions of one class's nodes in the pool."""

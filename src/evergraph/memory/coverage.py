@@ -27,6 +27,23 @@ class CoverageDiversity:
         return pool.nodes[rows[coverage_diversity(pool.h[rows], budget, self.r)]]
 
 
+@dataclass(frozen=True)
+class CoreDiversity:
+    """Keeps nodes that cover the core of their class: the half that is nearest to its mean."""
+
+    r: float
+
+    def rank(self, pool: SelectionPool, label: int, budget: int) -> Tensor:
+        """Ranks the core by coverage; only then come others, nearest first."""
+        rows = pool.rows_of(label)
+        apart = (pool.h[rows].double() - pool.h[rows].double().mean(dim=0)).square().sum(dim=1)
+        by_distance = rows[torch.argsort(apart, stable=True)]
+        half = -(-rows.numel() // 2)
+        core = by_distance[:half].sort().values
+        picks = core[coverage_diversity(pool.h[core], budget, self.r)]
+        return pool.nodes[torch.cat([picks, by_distance[half:]])[:budget]]
+
+
 def coverage_diversity(h: Tensor, budget: int, r: float) -> Tensor:
     r"""Picks nodes whose balls cover most of one class (Eq. 4, Alg. 2).
 

@@ -1,4 +1,4 @@
-"""Selectors but the paper's: random, k-means, those of ER-GNN (MF, CM, IM) and ContinualGNN's."""
+"""Selectors but DSLR's: random, k-means, those of ER-GNN, ContinualGNN and PDGNN."""
 
 from __future__ import annotations
 
@@ -65,6 +65,24 @@ class InfluenceMaximization:
         # Single precision makes equal what is equal up to rounding, so that ids decide.
         order = torch.argsort(pool.influence[rows].float(), descending=True, stable=True)
         return pool.nodes[rows][order][:budget]
+
+
+@dataclass(frozen=True)
+class HopCoverage:
+    r"""Draws nodes by how much of the pool is near them in the graph (TEM of PDGNN).
+
+    Node :math:`v` is drawn with a probability proportional to the number of the pool's nodes within
+    two steps, itself included; without replacement, in an order that is kept.
+    """
+
+    def rank(self, pool: SelectionPool, label: int, budget: int) -> Tensor:
+        """Draws an order of the class's nodes and returns its beginning."""
+        rows = pool.rows_of(label)
+        sizes = pool.near[rows].cpu()
+        # The largest of log p plus Gumbel noise is a draw by p; the order of all is one of draws.
+        noise = torch.rand(rows.numel(), dtype=torch.float64, generator=pool.generator)
+        order = torch.argsort(sizes.log() - torch.log(-torch.log1p(-noise)), descending=True)
+        return pool.nodes[rows[order.to(rows.device)]][:budget]
 
 
 def _distance_to_mean(x: Tensor | SparseRows) -> Tensor:

@@ -6,19 +6,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from evergraph.errors import unknown_name
+from evergraph.methods.al_gnn import ALGNN
 from evergraph.methods.analytic import Analytic
 from evergraph.methods.base import NEEDS, Descent, Method, MethodConfig
 from evergraph.methods.bounds import Finetune, Frozen, Joint
+from evergraph.methods.cat import CaT
 from evergraph.methods.context import TaskContext, TrainConfig
 from evergraph.methods.continual_gnn import ContinualGNN
+from evergraph.methods.delome import DeLoMe
 from evergraph.methods.dslr import DSLR
+from evergraph.methods.dslr_plus import DSLRPlus
 from evergraph.methods.ewc import EWC
 from evergraph.methods.gem import GEM
 from evergraph.methods.homophily_probe import HomophilyProbe
 from evergraph.methods.lwf import LwF
 from evergraph.methods.mas import MAS
+from evergraph.methods.one_per_task import OnePerTask
+from evergraph.methods.pdgnn import PDGNN
+from evergraph.methods.puma import PUMA
 from evergraph.methods.rclg import RCLG
 from evergraph.methods.replay import ERGNN, Replay
+from evergraph.methods.ssm import SSM
 from evergraph.methods.twp import TWP
 from evergraph.validation import parse
 
@@ -30,6 +38,7 @@ METHODS: dict[str, type[Method[Any]]] = {
     "er-gnn": ERGNN,
     "gem": GEM,
     "dslr": DSLR,
+    "dslr+": DSLRPlus,
     "lwf": LwF,
     "rclg": RCLG,
     "ewc": EWC,
@@ -37,9 +46,18 @@ METHODS: dict[str, type[Method[Any]]] = {
     "twp": TWP,
     "continual-gnn": ContinualGNN,
     "analytic": Analytic,
+    "pdgnn-tem": PDGNN,
+    "ssm": SSM,
+    "cat": CaT,
+    "puma": PUMA,
+    "delome": DeLoMe,
+    "al-gnn": ALGNN,
 }
 #: Variants that answer one question of an experiment; not for ``--method all``.
-PROBES: dict[str, type[Method[Any]]] = {"homophily-probe": HomophilyProbe}
+PROBES: dict[str, type[Method[Any]]] = {
+    "homophily-probe": HomophilyProbe,
+    "one-per-task": OnePerTask,
+}
 
 
 def method_class(name: str) -> type[Method[Any]]:

@@ -299,7 +299,7 @@ class Analytic(Method[AnalyticConfig]):
     def _solved(self) -> Tensor:
         """Returns the weights, ``[d, k]``; what was restored solves for them again."""
         if self._weights is None:
-            ridge = Ridge(self.moments, self.selection.balanced)
+            ridge = Ridge(self.moments, self.selection.weighing)
             self._weights = ridge.weights(self.selection.strength)
         return self._weights
 

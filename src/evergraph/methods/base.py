@@ -15,9 +15,15 @@ from evergraph.methods.context import TaskContext
 from evergraph.nn.receptive_field import ReceptiveField
 from evergraph.validation import Config
 
-#: What a method may declare that it needs beyond a :class:`~evergraph.stream.GraphView`: labels
-#: of earlier tasks, validation nodes, attention scores, second derivatives, GAT as its backbone.
-NEEDS = frozenset({"old_labels", "validation", "attention", "double_backward", "gat"})
+#: What a method may declare that it learns from beyond current labels and its buffer: labels of
+#: earlier tasks, validation nodes, nodes that are neither learned nor judged, nodes without a
+#: label, and that a node which arrived before a task is of none of its new classes. The first three
+#: are granted; the others are there for all to see, and using them is what is declared. Tables show
+#: it.
+SOURCES = frozenset({"old_labels", "validation", "unjudged", "unlabelled", "arrival"})
+#: What a method may declare that it needs: also attention scores, second derivatives, GAT as its
+#: backbone.
+NEEDS = SOURCES | {"attention", "double_backward", "gat"}
 
 
 class MethodConfig(Config):

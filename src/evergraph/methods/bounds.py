@@ -163,7 +163,9 @@ class Joint(Method[JointConfig]):
         granted = LabelledNodes(ctx.view.granted_nodes, ctx.view.granted_labels)
         if self.config.learner == "appnp":
             nodes, old_labels = ctx.draw(granted.nodes, granted.labels)
-            everyone = self._propagated(ctx, ctx.forward(adjacency=_without_edges(ctx)))
+            everyone = self._propagated(
+                ctx, ctx.forward(adjacency=ctx.without_edges(ctx.view.num_nodes))
+            )
             logits = everyone.index_select(0, ctx.batch.nodes)
             replayed = everyone.index_select(0, nodes)
         else:
@@ -186,7 +188,9 @@ class Joint(Method[JointConfig]):
         if self.analytic is not None:
             return self.analytic.predict_logits(ctx)
         if self.config.learner == "appnp":
-            return self._propagated(ctx, ctx.observe(adjacency=_without_edges(ctx)).logits)
+            return self._propagated(
+                ctx, ctx.observe(adjacency=ctx.without_edges(ctx.view.num_nodes)).logits
+            )
         return super().predict_logits(ctx)
 
     def _propagated(self, ctx: TaskContext, logits: Tensor) -> Tensor:
@@ -240,13 +244,3 @@ def personalised_pagerank(logits: Tensor, graph: Adjacency, teleport: float, ste
         neighbours = propagate(looped, weights, propagated)
         propagated = (1 - teleport) * neighbours + teleport * logits
     return propagated
-
-
-def _without_edges(ctx: TaskContext) -> Adjacency:
-    """Returns the nodes without edges: a backbone of any kind is an MLP on them."""
-    if "without edges" not in ctx.prepared:
-        graph = ctx.adjacency
-        none = graph.src.new_empty(2, 0)
-        ctx.prepared["without edges"] = Adjacency.from_edges(none, graph.num_nodes)
-    found: Adjacency = ctx.prepared["without edges"]
-    return found

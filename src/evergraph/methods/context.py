@@ -271,6 +271,20 @@ class TaskContext:
         current, replayed = logits.tensor_split([self.batch.nodes.numel()])
         return current, replayed, *rest
 
+    def without_edges(self, count: int) -> Adjacency:
+        """Returns so many nodes without edges: a backbone of any kind is an MLP on them."""
+        name = f"{count} without edges"
+        if name not in self.prepared:
+            none = self.adjacency.src.new_empty(2, 0)
+            self.prepared[name] = Adjacency.from_edges(none, count)
+        found: Adjacency = self.prepared[name]
+        return found
+
+    def forward_rows(self, rows: Tensor) -> Tensor:
+        """Returns logits ``[m, k]`` of rows ``[m, d]`` that stand for nodes without edges."""
+        part = ReceptiveField(rows, self.without_edges(rows.shape[0]), None)
+        return self._run(part, self.generator("dropout") if self.network.training else None).logits
+
     @overload
     def forward(
         self,
@@ -313,11 +327,24 @@ class TaskContext:
         with torch.no_grad():
             return self.run(nodes, adjacency, features)
 
-    def cross_entropy(self, logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Averages cross-entropy over nodes (Eq. 1), by weight if given, smoothed as configured."""
+    def cross_entropy(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        weight: Tensor | None = None,
+        *,
+        balanced: bool = False,
+    ) -> Tensor:
+        """Averages cross-entropy over nodes (Eq. 1), by weight if given, smoothed as configured.
+
+        ``balanced`` lets every class among the nodes weigh the same, whatever is configured.
+        """
         losses = functional.cross_entropy(
             logits, labels, reduction="none", label_smoothing=self.training.label_smoothing
         )
+        if balanced and self.training.weighing != "balanced":
+            evenly = _balanced(logits.shape[1], labels)[labels]
+            weight = evenly if weight is None else weight * evenly
         if self.training.weighing != "natural":
             by_class = self._weights_of_classes(logits.shape[1], labels)[labels]
             weight = by_class if weight is None else weight * by_class
@@ -329,8 +356,7 @@ class TaskContext:
         """Returns what nodes of each class weigh, ``[count]``."""
         given = self.training.weighing
         if isinstance(given, str):
-            ones = torch.ones(labels.numel(), device=labels.device)
-            return ones.new_zeros(count).index_add_(0, labels, ones).clamp_(min=1).reciprocal()
+            return _balanced(count, labels)
         if "class weights" not in self.prepared:
             weights = [given.get(str(name), 1.0) for name in self.class_names]
             self.prepared["class weights"] = torch.tensor(weights, device=labels.device)
@@ -350,3 +376,9 @@ class TaskContext:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return time.perf_counter()
+
+
+def _balanced(count: int, labels: Tensor) -> Tensor:
+    """Returns one over the number of nodes of each class, ``[count]``."""
+    ones = torch.ones(labels.numel(), device=labels.device)
+    return ones.new_zeros(count).index_add_(0, labels, ones).clamp_(min=1).reciprocal()

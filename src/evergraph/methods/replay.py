@@ -117,7 +117,17 @@ class ReplayBase(BufferBase[ConfigT]):
         """Weighs current and replayed nodes: β·CE(current) + (1 − β)·CE(buffer) (Eq. 12)."""
         if len(self.buffer) == 0:
             return super().loss(ctx)
-        logits, old_logits, old_labels, *weight = ctx.replay(self.buffer.labelled, *self._weight)
+        return self.weighed(ctx, *ctx.replay(self.buffer.labelled, *self._weight))
+
+    def weighed(
+        self,
+        ctx: TaskContext,
+        logits: Tensor,
+        old_logits: Tensor,
+        old_labels: Tensor,
+        *weight: Tensor,
+    ) -> Tensor:
+        """Weighs the losses of the batch and of replayed nodes, given their logits."""
         if self.config.beta == "none" and ctx.batch_size is None:
             labels = torch.cat([ctx.batch.labels, old_labels])
             return ctx.cross_entropy(torch.cat([logits, old_logits]), labels)

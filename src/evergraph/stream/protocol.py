@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from importlib import resources
 from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
 from evergraph.errors import InputError
@@ -18,6 +19,24 @@ from evergraph.stream.graph import Graph
 from evergraph.validation import Config, load_yaml
 
 Share = Annotated[float, Field(gt=0, lt=1)]
+#: Streams by the form that their name takes; what may be left out has a default.
+STREAMS = {
+    "class": r"class",
+    "time": r"time",
+    "blurry": r"blurry:(0|0?\.\d+)",
+    "task-free": r"task-free:([1-9]\d{0,8})",
+    "domain": r"domain:([2-9]|[1-9]\d{1,5})",
+}
+#: Nodes of a batch and parts of a graph where a stream says no more than its name.
+DEFAULT_AMOUNTS = {"task-free": "task-free:100", "domain": "domain:5"}
+#: What helps where a task has too few nodes, by the kind of stream.
+REMEDIES = {
+    "class": "raise classes_per_task",
+    "blurry": "raise classes_per_task",
+    "time": "leave that time step out",
+    "task-free": "take larger batches",
+    "domain": "take fewer parts",
+}
 
 
 class Protocol(Config):
@@ -41,7 +60,10 @@ class Protocol(Config):
         split_seed: Fixes the split; None draws it from the run's seed.
         stream: ``class`` makes tasks of classes. ``time`` makes them of the graph's time steps:
             nodes and edges come when they came, of old classes or new, and nodes are split
-            within each class and step, of which at least one is learned.
+            within each class and step, of which at least one is learned. ``blurry:P`` is a class
+            stream in which a share P of every class comes in other tasks, ``task-free[:SIZE]``
+            brings batches of about SIZE nodes whose classes drift, ``domain[:K]`` K parts of the
+            graph, each of whatever classes are there (``arrival.py``).
     """
 
     name: str = "default"
@@ -56,7 +78,20 @@ class Protocol(Config):
     validation_fraction: float = Field(default=0.0, ge=0, le=0.5)
     evaluate: Literal["test", "validation"] = "test"
     split_seed: int | None = Field(default=None, ge=0)
-    stream: Literal["class", "time"] = "class"
+    stream: str = "class"
+
+    @field_validator("stream")
+    @classmethod
+    def _name_stream(cls, text: str) -> str:
+        """Writes equal streams alike, so that their hashes are equal."""
+        full = DEFAULT_AMOUNTS.get(text, text)
+        if not any(re.fullmatch(form, full) for form in STREAMS.values()):
+            raise InputError(
+                "Expected 'stream' class, time, blurry:P with P in [0, 1), task-free[:SIZE] or "
+                f"domain[:K] with K of at least 2 (got '{text}'); write for example blurry:0.3."
+            )
+        name, _, amount = full.partition(":")
+        return f"{name}:{float(amount)}" if name == "blurry" else full
 
     @model_validator(mode="after")
     def _check(self) -> Protocol:
@@ -90,9 +125,19 @@ class Protocol(Config):
         return {name for name, value in former.items() if getattr(self, name) == value}
 
     @property
+    def kind(self) -> str:
+        """The stream's name; known classes come again in all but ``class``."""
+        return self.stream.partition(":")[0]
+
+    @property
+    def amount(self) -> float:
+        """What stands behind the stream's name: a share, nodes of a batch, or parts."""
+        return float(self.stream.partition(":")[2] or 0)
+
+    @property
     def unused(self) -> frozenset[str]:
-        """Fields that change nothing: a time step brings the classes that came in it."""
-        return frozenset({"classes_per_task"} if self.stream == "time" else ())
+        """Fields that change nothing: steps, batches and parts bring the classes that they have."""
+        return frozenset(() if self.kind in {"class", "blurry"} else {"classes_per_task"})
 
 
 _FILE = resources.files("evergraph.stream").joinpath("datasets", "catalogue.yaml")
@@ -179,6 +224,17 @@ def split_nodes(
     held_out = torch.cat(validation)
     train = train[~torch.isin(train, held_out)]
     return Split(*(torch.sort(part).values for part in (train, held_out, torch.cat(test))))
+
+
+def check_train(labels: Tensor, names: Sequence[str], graph: str) -> None:
+    """Refuses a class of fewer than two training nodes."""
+    for name, count in zip(names, torch.bincount(labels, minlength=len(names)), strict=True):
+        if count < 2:
+            raise InputError(
+                f"Expected class '{name}' of '{graph}' to have at least 2 training nodes (got "
+                f"{int(count)}); add nodes, drop the class with min_class_size, or lower "
+                "test_share."
+            )
 
 
 def _by_step(nodes: Tensor, steps: Tensor | None) -> list[Tensor]:

@@ -13,7 +13,14 @@ from evergraph.rng import make_generator
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.features import Features, Scale, leanest, normalise_rows
 from evergraph.stream.graph import Graph
-from evergraph.stream.protocol import Protocol, choose_classes, split_nodes
+from evergraph.stream.protocol import (
+    REMEDIES,
+    Protocol,
+    Split,
+    check_train,
+    choose_classes,
+    split_nodes,
+)
 
 
 @dataclass(frozen=True)
@@ -85,6 +92,12 @@ class GraphView:
         """Validation nodes of this task, only for a method that was granted them."""
         return self._grant("validation")
 
+    @property
+    def unjudged(self) -> Tensor:
+        """Nodes without a label that nobody is judged on; none unless they were granted."""
+        given = self.grants.get("unjudged")
+        return self.train_nodes[:0] if given is None else given.nodes
+
     def unlabelled(self, num_classes: int) -> GraphView:
         """Returns the same graph without a label, when only so many classes are known."""
         none = self.train_nodes[:0]
@@ -134,7 +147,8 @@ class TaskStream:
 
     Nodes are ordered by (task, original id) and edges by the task in which they come, so that
     all that is seen at task ``t`` is a prefix of every array. Classes are numbered in order of
-    arrival. A task is a few classes, or a time step of a graph that has some.
+    arrival. A task is a few classes, a time step of a graph that has some, or what ``arrival.py``
+    makes of blurred borders, batches and parts.
 
     Args:
         graph: The whole graph.
@@ -146,27 +160,60 @@ class TaskStream:
         self.graph_name = graph.name
         self.fingerprint = graph.fingerprint
         self.protocol = protocol
-        in_time = protocol.stream == "time"
-        kept = choose_classes(graph, protocol)  # original labels, in order of arrival
-        if in_time:
-            kept = _by_first_step(graph, kept)
-        self.class_names = tuple(graph.class_names[label] for label in kept)
-        self.step_names = graph.times if in_time else ()
-        arrival = torch.full((len(graph.class_names),), -1)
-        arrival[torch.tensor(kept)] = torch.arange(len(kept))
-        labels = arrival[graph.y]
-        per_task = protocol.classes_per_task
-        num_tasks = len(self.step_names) or -(-len(kept) // per_task)
-        come = graph.time if in_time and graph.time is not None else labels // per_task
+        in_time = protocol.kind == "time"
+        if in_time and graph.time is None:
+            raise InputError(
+                f"Expected 'time' in '{graph.name}' for a time stream (got none); store the step "
+                "in which each node comes, or choose --stream class."
+            )
+        kept = choose_classes(graph, protocol)  # original labels, in the order of the protocol
+        number = torch.full((len(graph.class_names),), -1)
+        number[torch.tensor(kept)] = torch.arange(len(kept))
+        nodes = torch.nonzero(number[graph.y] >= 0).flatten()
+        labels = number[graph.y[nodes]]
+        steps = graph.time[nodes] if in_time and graph.time is not None else None
+        fixed = seed if protocol.split_seed is None else protocol.split_seed
+        split = split_nodes(
+            labels, nodes, kept, protocol, make_generator(fixed, "split"), steps=steps
+        )
+        names = [graph.class_names[label] for label in kept]
+        if not in_time:
+            check_train(labels[split.train], names, graph.name)
+        num_tasks = -(-len(kept) // protocol.classes_per_task)
+        self.step_names: tuple[str, ...] = ()
+        if protocol.kind == "class":
+            come = labels // protocol.classes_per_task
+        elif steps is not None:
+            come, num_tasks, self.step_names = steps, len(graph.times), graph.times
+        else:
+            from evergraph.stream.arrival import arrivals  # noqa: PLC0415 - few streams need it
+
+            come, self.step_names = arrivals(
+                graph,
+                nodes,
+                labels,
+                names=names,
+                train=split.train,
+                protocol=protocol,
+                seed=fixed,
+            )
+            num_tasks = len(self.step_names)
+        # Classes are numbered by the task of their first training node, then as the protocol has
+        # them.
+        first = torch.full((len(kept),), num_tasks)
+        first = first.scatter_reduce(0, labels[split.train], come[split.train], "amin")
+        by_arrival = torch.argsort(first, stable=True)
+        self.class_names = tuple(names[label] for label in by_arrival.tolist())
         # A stable sort by task keeps the original ids ascending inside a task.
-        task_of = torch.where(labels >= 0, come, num_tasks)
-        order = torch.argsort(task_of, stable=True)[: int((labels >= 0).sum())]
-        self.original_ids = order
-        self.labels = labels[order]
-        features = leanest(graph.x[order])
+        order = torch.argsort(come, stable=True)
+        self.original_ids = nodes[order]
+        self.labels = torch.argsort(by_arrival)[labels[order]]
+        features = leanest(graph.x[self.original_ids])
         self.features = normalise_rows(features) if protocol.features == "row-sum" else features
-        self.edges, edge_task = _order_edges(graph, order, task_of[order], in_time)
-        self.tasks = self._make_tasks(kept, task_of[order], edge_task, num_tasks, seed)
+        task_of, place = come[order], torch.argsort(order)
+        self.edges, edge_task = _order_edges(graph, self.original_ids, task_of, in_time)
+        parts = Split(*(torch.sort(place[part]).values for part in split))
+        self.tasks = self._make_tasks(parts, task_of, edge_task, num_tasks)
         if protocol.feature_scaling != "none":
             seen = self.features[: self.tasks[0].num_nodes]
             self.features = Scale.fit(seen, protocol.feature_scaling).apply(self.features)[0]
@@ -198,6 +245,12 @@ class TaskStream:
             grants["old_labels"] = self._labelled(nodes)
         if "validation" in needs:
             grants["validation"] = self._labelled(task.validation_nodes)
+        if "unjudged" in needs:
+            parts = [(t.train_nodes, t.validation_nodes, t.test_nodes) for t in self.tasks]
+            used = torch.cat([nodes for part in parts for nodes in part])
+            free = torch.arange(task.num_nodes)
+            free = free[~torch.isin(free, used)]
+            grants["unjudged"] = LabelledNodes(free, torch.full_like(free, -1))
         view = GraphView(
             task=index,
             features=self.features[: task.num_nodes],
@@ -222,54 +275,26 @@ class TaskStream:
         return LabelledNodes(nodes, self.labels[nodes])
 
     def _make_tasks(
-        self, kept: list[int], task_of: Tensor, edge_task: Tensor, num_tasks: int, seed: int
+        self, split: Split, task_of: Tensor, edge_task: Tensor, num_tasks: int
     ) -> tuple[Task, ...]:
-        in_time, fixed = self.protocol.stream == "time", self.protocol.split_seed
-        generator = make_generator(seed if fixed is None else fixed, "split")
-        split = split_nodes(
-            self.labels,
-            self.original_ids,
-            kept,
-            self.protocol,
-            generator,
-            steps=task_of if in_time else None,
-        )
-        for label, name in enumerate(self.class_names):
-            count = int((self.labels[split.train] == label).sum())
-            if count < 2 and not in_time:
-                raise InputError(
-                    f"Expected class '{name}' of '{self.graph_name}' to have at least 2 training "
-                    f"nodes (got {count}); add nodes, drop the class with min_class_size, or "
-                    "lower test_share."
-                )
-        classes_of = [torch.unique(self.labels[task_of == index]) for index in range(num_tasks)]
+        kinds = {"train": "lower test_share", self.protocol.evaluate: "raise test_share"}
+        if self.protocol.validation_fraction and self.protocol.kind != "time":
+            kinds["validation"] = "raise validation_fraction"
         tasks, seen = [], 0
-        for index, classes in enumerate(classes_of):
-            parts = [part[task_of[part] == index] for part in split]
-            if not parts[1 if self.protocol.evaluate == "validation" else 2].numel():
-                remedy = "leave that time step out" if in_time else "raise classes_per_task"
-                raise InputError(
-                    f"Expected task {index} of '{self.graph_name}' to have a "
-                    f"{self.protocol.evaluate} node (got 0); raise test_share or {remedy}."
-                )
-            known = max(seen, int(classes[-1]) + 1)
+        for index in range(num_tasks):
+            parts = Split(*(part[task_of[part] == index] for part in split))
+            for kind, remedy in reversed(kinds.items()):
+                if not getattr(parts, kind).numel():
+                    raise InputError(
+                        f"Expected task {index} of '{self.graph_name}' to have a {kind} node (got "
+                        f"0); {remedy} or {REMEDIES[self.protocol.kind]}."
+                    )
+            known = max(seen, int(self.labels[parts.train].max()) + 1)
             num_nodes, num_edges = int((task_of <= index).sum()), int((edge_task <= index).sum())
             new = tuple(range(seen, known))
             tasks.append(Task(index, new, known, num_nodes, num_edges, *parts))
             seen = known
         return tuple(tasks)
-
-
-def _by_first_step(graph: Graph, kept: list[int]) -> list[int]:
-    """Orders classes by the time step of their first node."""
-    if graph.time is None:
-        raise InputError(
-            f"Expected 'time' in '{graph.name}' for a time stream (got none); store the step in "
-            "which each node comes, or choose --stream class."
-        )
-    first = torch.full((len(graph.class_names),), len(graph.times))
-    first = first.scatter_reduce(0, graph.y, graph.time, "amin")
-    return sorted(kept, key=lambda label: int(first[label]))
 
 
 def _order_edges(

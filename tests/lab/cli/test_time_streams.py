@@ -81,7 +81,7 @@ def test_compare_in_time_adds_a_table_and_reports(dated: Path, command: Command)
     methods = ("--method", "frozen", "--method", "analytic")
     answer = command("compare", *WORDS, *methods, "--seeds", 1, "--output", "grid")
     assert answer.code == 0
-    assert "Along the time stream" in answer.out
+    assert "Along the stream" in answer.out
     summary = json.loads((dated / "grid" / "summary.json").read_text())
     assert {entry["label"] for entry in summary} == {"frozen", "analytic"}
     assert all(0 < entry["stream"]["aauc"]["mean"] <= 100 for entry in summary)
@@ -94,7 +94,8 @@ def test_time_stream_of_a_static_graph_is_one_sentence(work: Path, command: Comm
     assert "Expected 'time' in 'graph' for a time stream" in answer.err
     answer = command("run", "--dataset", "graph.npz", "--stream", "blurry", *SMALL)
     assert answer.code == 2
-    assert "Expected 'stream' to be 'class' or 'time' (got 'blurry')" in answer.err
+    assert "Expected 'stream' class, time, blurry:P with P in [0, 1)" in answer.err
+    assert "(got 'blurry')" in answer.err
 
 
 def test_time_stream_of_cora_says_that_it_has_no_times(work: Path, command: Command):
@@ -116,6 +117,26 @@ def test_classes_per_task_in_time_is_told_to_have_no_effect(dated: Path, command
     answer = command("compare", *grid, "--classes-per-task", 2)
     assert answer.code == 0
     assert "warning: setting 'classes_per_task' has no effect on mine" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("kind", "steps"),
+    [("blurry:0.3", "0 + 1"), ("task-free:60", "batch 1"), ("domain:2", "part 1")],
+)
+def test_run_where_classes_come_again_shows_tasks_and_transfer(
+    dated: Path, command: Command, kind, steps
+):
+    words = ("--dataset", "dated.npz", "--stream", kind, *SMALL, "--method", "replay")
+    answer = command("run", *words, "--output", "out")
+    assert answer.code == 0
+    results = json.loads((dated / "out" / "results.json").read_text())
+    assert results["stream"]["steps"][0] == steps
+    assert results["stream"]["bwt"] == -results["fm"]
+    assert "AAUC" in answer.out
+    assert steps in answer.out
+    assert command("report", "out", "-o", "page.html").code == 0
+    again = command("run", "--config", "out/config.yaml", "--output", "again", "--json")
+    assert json.loads(again.out)["stream"] == results["stream"]
 
 
 def test_class_stream_says_nothing_of_time(work: Path, command: Command):

@@ -17,7 +17,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from evergraph.lab.field import field_data, rows_of_runs
 from evergraph.lab.page import page_data, write_page
+from evergraph.lab.page.render import FIELD_SCRIPTS
 from evergraph.lab.report.collect import collect
 from evergraph.lab.summary import collect_results, compare_pairs
 from made_runs import CLASSES, make_grid, make_run, planted_probability, planted_samples
@@ -460,3 +462,29 @@ def test_page_of_300_runs_opens_within_two_seconds(open_page: OpenPage, tmp_path
         wait_until(page, f"{ready} > 0")
         times.append(page.evaluate(ready))
     assert min(times) < 2000
+
+
+def test_field_sorts_and_filters(browser: Any, tmp_path: Path):
+    for method in ("dslr", "joint", "dslr:stream=blurry:0.3"):
+        for seed in range(3):
+            matrix = [[90.0], [70.0 + len(method), 80.0]]
+            make_run(tmp_path / "runs" / method / str(seed), method, seed, matrix=matrix)
+    rows = field_data(rows_of_runs(tmp_path / "runs"))
+    write_page(rows, tmp_path / "field.html", FIELD_SCRIPTS)
+    page, errors = browser.new_page(), list[str]()
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto((tmp_path / "field.html").as_uri())
+
+    def names() -> list[str]:
+        cells = page.locator("tbody tr td:nth-child(3)").all_inner_texts()
+        return [cell.strip() for cell in cells]
+
+    assert names() == ["dslr", "joint", "dslr"]  # by PM
+    page.get_by_role("button", name="method").click()
+    assert names() == ["dslr", "dslr", "joint"]
+    page.get_by_label("Stream").select_option("class")
+    assert names() == ["dslr", "joint"]  # sorted as before
+    page.get_by_label("Method").fill("joi")
+    assert names() == ["joint"]
+    assert errors == []
+    page.close()

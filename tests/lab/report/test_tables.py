@@ -147,6 +147,18 @@ def test_grid_sheet_shows_mean_std_and_claim():
     assert all(len(row) == len(sheet.columns) for row in sheet.rows)
 
 
+def test_what_a_method_learns_from_stands_in_tables():
+    plain = {"method": "dslr+", "settings": {}, "label": "dslr+"}
+    strict = {**plain, "settings": {"distill_on": "training"}, "label": "strict"}
+    joint = {"method": "joint", "settings": {}, "label": "joint"}
+    mine = {"method": "somebody's", "settings": {"a": 1}, "label": "mine"}
+    sheet = grid_sheet([entry(**part) for part in (plain, strict, joint, mine)])
+    assert sheet.columns[-1] == "also learns from"
+    assert [row[-1] for row in sheet.rows] == ["arrival, unlabelled", "–", "old labels", "–"]
+    assert "also learns from" not in grid_sheet([entry()]).columns
+    assert run_scores(results(**plain)).title.endswith("learns from arrival, unlabelled")
+
+
 def test_comparison_sheet_shows_interval_and_verdict():
     comparison = {
         "dataset": "cora",

@@ -82,8 +82,16 @@ def methods(
         for name, cls in METHODS.items()
     ]
     selectors = [{"name": name, "summary": info.summary} for name, info in SELECTORS.items()]
-    rows = [[entry["name"], entry["summary"], len(entry["settings"])] for entry in entries]
-    columns = ["method", "what it does", "settings"]
+    rows = [
+        [
+            entry["name"],
+            entry["summary"],
+            " ".join(entry["needs"]) or "–",
+            len(entry["settings"]),
+        ]
+        for entry in entries
+    ]
+    columns = ["method", "what it does", "needs", "settings"]
     kept = ["selector", "which nodes it keeps"]
     chosen = [[entry["name"], entry["summary"]] for entry in selectors]
     sheets = [

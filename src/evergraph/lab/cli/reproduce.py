@@ -15,9 +15,18 @@ from evergraph.lab.cli.grids import MergeOption, check_at_least, run_jobs
 from evergraph.lab.cli.runs import JsonOption
 from evergraph.lab.engines import Resources
 from evergraph.lab.folder import check_output, finished_runs, make_jobs, read_config
+from evergraph.lab.leaks import leaks_by_key
 from evergraph.lab.paper.experiments import EXPERIMENTS, find_experiments
 from evergraph.lab.paper.outcome import Outcome
-from evergraph.lab.paper.reproduce import Part, Request, conclude, has_settings, needed_runs, plan
+from evergraph.lab.paper.reproduce import (
+    Part,
+    Request,
+    conclude,
+    has_settings,
+    measure_leaks,
+    needed_runs,
+    plan,
+)
 from evergraph.lab.report import document
 from evergraph.lab.report.figures import check_matplotlib
 from evergraph.lab.report.sheets import outcome_sheets
@@ -89,10 +98,14 @@ def reproduce(
         if plan_only:
             elsewhere = [run for source in merge or [] for run in finished_runs(source)]
             finished = {read_config(run).hash for run in elsewhere} | set(runs_by_hash(output))
+            finished |= set(leaks_by_key(output))
             _tell_plan(parts, finished)
             return
         failed = _run(parts, output, merge or [], request)
-        _write(conclude(parts, runs_by_hash(output), request), output, as_json)
+        with make_console(stderr=True).status("Measuring leaks"):
+            measure_leaks(parts, output, request)
+        found = {**runs_by_hash(output), **leaks_by_key(output)}
+        _write(conclude(parts, found, request), output, as_json)
         check_finished(failed)
     if document_to is not None:
         document.publish(output, document_to, beside, again)
@@ -103,12 +116,12 @@ def _tell_plan(parts: Sequence[Part], seen: set[str]) -> None:
     """Shows per experiment how many runs it needs, and how many no earlier one has brought."""
     rows = []
     for name in dict.fromkeys(part.experiment.id for part in parts):
-        mine = needed_runs(part for part in parts if part.experiment.id == name)
-        new = {config.hash for config in mine} - seen
+        mine = {key for p in parts if p.experiment.id == name for key in p.keys.values()}
+        new = mine - seen
         seen |= new
         rows.append([name, str(len(mine)), str(len(new))])
     left = sum(int(row[2]) for row in rows)
-    rows.append(["together", str(len(needed_runs(parts))), str(left)])
+    rows.append(["together", str(len({key for p in parts for key in p.keys.values()})), str(left)])
     show(None, [Sheet("Runs", ["experiment", "runs", "still to run"], rows)], as_json=False)
 
 

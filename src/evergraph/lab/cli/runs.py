@@ -51,7 +51,7 @@ class SettingOptions:
     selector: Annotated[str | None, "How replayed nodes are chosen; see 'evergraph methods'."] = (
         None
     )
-    stream: Annotated[str | None, "What a task is: class (a few classes) or time (a step)."] = None
+    stream: Annotated[str | None, "class, time, blurry:P, task-free[:N] or domain[:K]."] = None
     classes_per_task: Annotated[int | None, "Number of classes in a task."] = None
     split_seed: Annotated[int | None, "Draw the split from this seed, whatever --seed is."] = None
     order: Annotated[str | None, "Class order: label, alphabetical or random:SEED."] = None

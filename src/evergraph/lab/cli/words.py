@@ -13,7 +13,7 @@ import typer
 GROUPS = {
     "A graph of your own": ("learn", "predict", "inspect", "convert"),
     "Experiments": ("run", "compare", "tune", "resume", "report"),
-    "The paper": ("experiments", "reproduce"),
+    "The paper and the field": ("experiments", "reproduce", "field"),
     "What there is": ("datasets", "methods", "doctor"),
 }
 

@@ -22,7 +22,7 @@ from evergraph.lab.summary import (
     overlap,
     quantile,
 )
-from evergraph.lab.tables import claims
+from evergraph.lab.tables import claims, learns_from
 
 METRIC_KEYS = ("pm", "fm", "current")
 #: Numbers about the buffer and the nodes around it, averaged over seeds: metric and view.
@@ -75,6 +75,7 @@ def _group(group: Group, overlap: float) -> dict[str, Any]:
     return {
         "name": group.name,
         "method": first["method"],
+        "learns_from": learns_from(first["method"], first["settings"]),
         # A selector names a row of the paper's; any other setting makes it another run.
         "other_settings": bool(set(first["overrides"]) - {"selector"}),
         "seeds": [run.results["seed"] for run in group.runs],

@@ -108,3 +108,35 @@ function some(host, items, limit, draw, noun) {
   );
   host.append(button);
 }
+
+// The switch between light and dark.
+function theme() {
+  let stored = "auto";
+  try {
+    stored = localStorage.getItem("evergraph-theme") || "auto";
+  } catch {
+    /* not allowed here */
+  }
+  const apply = (value) => {
+    if (value === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = value;
+    try {
+      localStorage.setItem("evergraph-theme", value);
+    } catch {
+      /* not allowed here */
+    }
+  };
+  apply(stored);
+  byId("theme").append(
+    segmented(
+      "Theme",
+      [
+        ["auto", "Auto"],
+        ["light", "Light"],
+        ["dark", "Dark"],
+      ],
+      stored,
+      apply,
+    ),
+  );
+}

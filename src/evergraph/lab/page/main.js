@@ -118,37 +118,6 @@ addEventListener("beforeprint", () =>
   document.querySelectorAll("main > section").forEach((host) => host.fillIn()),
 );
 
-function theme() {
-  let stored = "auto";
-  try {
-    stored = localStorage.getItem("evergraph-theme") || "auto";
-  } catch {
-    /* not allowed here */
-  }
-  const apply = (value) => {
-    if (value === "auto") delete document.documentElement.dataset.theme;
-    else document.documentElement.dataset.theme = value;
-    try {
-      localStorage.setItem("evergraph-theme", value);
-    } catch {
-      /* not allowed here */
-    }
-  };
-  apply(stored);
-  byId("theme").append(
-    segmented(
-      "Theme",
-      [
-        ["auto", "Auto"],
-        ["light", "Light"],
-        ["dark", "Dark"],
-      ],
-      stored,
-      apply,
-    ),
-  );
-}
-
 function overview() {
   const names = data.datasets.map((dataset) => dataset.name);
   const seeds = new Set(

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import html
 import json
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -20,18 +21,20 @@ SCRIPTS = (
     *("summary.js", "differences.js", "matrices.js", "time.js", "probabilities.js", "sizes.js"),
     *("bars.js", "embedding.js", "edits.js", "buffer.js", "stages.js", "settings.js", "main.js"),
 )
+#: That of the table of the field.
+FIELD_SCRIPTS = ("dom.js", "table.js", "field.js")
 #: Characters that could end a script element or a line of it, however they are quoted.
 UNSAFE = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 
-def render_page(data: dict[str, Any]) -> str:
+def render_page(data: dict[str, Any], scripts: Sequence[str] = SCRIPTS) -> str:
     """Puts template, style, program and data together.
 
     The policy in the page's head lets exactly this program and this style run and lets the
     browser fetch nothing.
     """
     style = _part("page.css")
-    script = '"use strict";\n(() => {\n' + "\n".join(map(_part, SCRIPTS)) + "\n})();\n"
+    script = '"use strict";\n(() => {\n' + "\n".join(map(_part, scripts)) + "\n})();\n"
     return Template(_part("page.html")).substitute(
         title=html.escape(data["title"]),
         style_hash=_hash(style),
@@ -48,14 +51,14 @@ def embed(data: Any) -> str:
     return text.translate(UNSAFE)
 
 
-def write_page(data: dict[str, Any], path: Path) -> None:
+def write_page(data: dict[str, Any], path: Path, scripts: Sequence[str] = SCRIPTS) -> None:
     """Writes the page, all of it or nothing."""
     if path.is_dir():
         raise InputError(
             f"Expected '--output' to be a file (got the folder '{path}'); add a name, such as "
             f"'{path / 'report.html'}'."
         )
-    page = render_page(data)
+    page = render_page(data, scripts)
     make_folder(path.parent)
     write_atomic(path, page.encode())
 

@@ -145,6 +145,13 @@ function summary(body, dataset) {
         value: (row) => row.memory_bytes_without_graph,
         cell: (row) => bytes(row.memory_bytes_without_graph),
       },
+      rows.some((row) => row.learns_from) && {
+        head: "also learns from",
+        title: "What a method learns from beyond current labels and its buffer",
+        words: true,
+        value: (row) => row.learns_from,
+        cell: (row) => row.learns_from || "–",
+      },
     ].filter(Boolean);
     host.replaceChildren(sortable("Summary", columns, rows, { key: all ? 3 : 2, down: true }));
   };

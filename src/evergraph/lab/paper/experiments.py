@@ -16,10 +16,13 @@ import yaml
 
 from evergraph.config import Variant, resolve
 from evergraph.errors import unknown_name
+from evergraph.methods import METHODS
 from evergraph.stream.datasets import load_graph
 
 Results = Mapping[str, Any]
 THREE = ("cora", "citeseer", "amazon-computers")
+#: The streams of the table of the field; graphs that grew have the last alone.
+FIELD_STREAMS = ("class", "blurry:0.3", "time")
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Facts:
     num_tasks: int
     num_classes: int
     classes_per_task: int
+    stream: str = "class"  # that of its own protocol
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class Row:
     y: float | None = None  # its place on the vertical axis of a heat map
     #: Reads the graph as it came, or as structure learning left it.
     view: Literal["before", "after"] = "after"
+    shortcut: str = ""  # a leak that is switched on, by its name in leaks.SHORTCUTS; "": a run
 
 
 def _per_task(*stages: str) -> Callable[[Results], float | None]:
@@ -170,12 +175,13 @@ class Experiment:
     describe: Callable[[Facts, Any], Mapping[str, float]] | None = None
     notes: Sequence[str] = ()
     in_paper: bool = True
+    by_name: bool = False  # too large to be among all
 
 
 def find_experiments(name: str) -> list[Experiment]:
-    """Returns one experiment by its id, or all of them."""
+    """Returns one experiment by its id, or all but those that have to be asked for by name."""
     if name == "all":
-        return list(EXPERIMENTS.values())
+        return [one for one in EXPERIMENTS.values() if not one.by_name]
     if name not in EXPERIMENTS:
         raise unknown_name("experiment", name, {*EXPERIMENTS, "all"})
     return [EXPERIMENTS[name]]
@@ -278,11 +284,32 @@ def _refined(facts: Facts, refined: list[float], added: list[int]) -> Iterator[R
             yield Row(f"{100 * ratio:.0f} %, N = {n}", method, f"N = {n}", 100 * ratio, n)
 
 
+def _under(facts: Facts, under: list[str], methods: list[str] | str) -> Iterator[Row]:
+    """Puts methods before several streams; a graph that grew is learned as it grew alone."""
+    in_time = facts.stream == "time"
+    for stream in (one for one in under if (one == "time") == in_time):
+        for method in METHODS if methods == "all" else methods:
+            if stream == facts.stream:
+                yield Row(method, method, stream)
+            else:
+                joint = "," if ":" in method else ":"
+                yield Row(f"{method} · {stream}", f"{method}{joint}stream={stream}", stream)
+
+
+def _shortcuts(facts: Facts, shortcuts: list[str], methods: list[str]) -> Iterator[Row]:
+    """Gives every method every shortcut alone."""
+    for method in methods:
+        for shortcut in shortcuts:
+            yield Row(f"{method} · {shortcut}", method, method, shortcut=shortcut)
+
+
 PATTERNS: dict[str, Callable[..., Iterator[Row]]] = {
     "each": _each,
     "percent": _percent,
     "positions": _positions,
     "refined": _refined,
+    "under": _under,
+    "shortcuts": _shortcuts,
 }
 
 

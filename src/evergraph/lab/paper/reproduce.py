@@ -21,6 +21,7 @@ from evergraph.config import (
 )
 from evergraph.files import read_json
 from evergraph.lab.engines import Resources
+from evergraph.lab.leaks import LEAK, leak_key, leaks_by_key, write_leak
 from evergraph.lab.paper.experiments import Experiment, Facts, Row
 from evergraph.lab.paper.outcome import SCHEMA_VERSION, Outcome, judged, outcome_row
 from evergraph.lab.paper.projection import first_task_plane
@@ -38,7 +39,7 @@ QUICK_SETTINGS: dict[str, Any] = {
     "num_probes": 8,
     "controller_steps": 1,
 }
-Runs = Mapping[str, Path]  # folders of finished runs by the hash of their configuration
+Runs = Mapping[str, Path]  # folders of finished runs and measured leaks by their keys
 QUICK_DATASETS = ("cora",)
 QUICK_SEEDS = 2
 FULL_SEEDS = 10
@@ -95,6 +96,15 @@ class Part:
     rows: tuple[Row, ...]
     configs: Mapping[tuple[str, int], RunConfig]
 
+    @property
+    def keys(self) -> dict[tuple[str, int], str]:
+        """Names what is behind each row and seed: a run by its hash, or what a leak is worth."""
+        leaks = {row.name: row.shortcut for row in self.rows if row.shortcut}
+        return {
+            (name, seed): leak_key(config, leaks[name]) if name in leaks else config.hash
+            for (name, seed), config in self.configs.items()
+        }
+
 
 def plan(experiments: Iterable[Experiment], request: Request) -> list[Part]:
     """Lists what has to be known, experiment by experiment and dataset by dataset."""
@@ -125,9 +135,24 @@ def needed_runs(parts: Iterable[Part]) -> list[RunConfig]:
     """Lists every run once: rows that come to the same configuration share it."""
     runs: dict[str, RunConfig] = {}
     for part in parts:
-        for config in part.configs.values():
-            runs.setdefault(config.hash, config)
+        for key, config in zip(part.keys.values(), part.configs.values(), strict=True):
+            if key == config.hash:
+                runs.setdefault(key, config)
     return list(runs.values())
+
+
+def measure_leaks(parts: Iterable[Part], output: Path, request: Request) -> None:
+    """Measures what leaks are worth, as far as the folder does not have it."""
+    done = set(leaks_by_key(output))
+    for part in parts:
+        graph, shortcuts = None, {row.name: row.shortcut for row in part.rows}
+        for (name, seed), key in part.keys.items():
+            if not shortcuts[name] or key in done:
+                continue
+            config = part.configs[name, seed]
+            options = config.dataset_options or None
+            graph = graph or load_graph(config.dataset, request.data_root, options)
+            write_leak(output, config, shortcuts[name], graph, request.device)
 
 
 @lru_cache(maxsize=8)
@@ -143,6 +168,7 @@ def find_facts(dataset: str, data_root: Path | None) -> Facts:
         num_tasks=stream.num_tasks,
         num_classes=stream.num_classes,
         classes_per_task=protocol.classes_per_task,
+        stream=protocol.stream,
     )
 
 
@@ -156,7 +182,7 @@ def conclude(parts: Sequence[Part], runs: Runs, request: Request) -> list[Outcom
         for part in mine:
             if (note := why_no_times(part, runs, request)) is not None:
                 notes.append(note)
-            missing = {row for (row, _), config in part.configs.items() if config.hash not in runs}
+            missing = {row for (row, _), key in part.keys.items() if key not in runs}
             if missing:
                 lost[part.facts.dataset] = [r.name for r in part.rows if r.name in missing]
             protocols = (config.protocol for config in part.configs.values())
@@ -188,16 +214,16 @@ def measure(part: Part, runs: Runs, request: Request) -> list[dict[str, Any]]:
     if part.experiment.describe is not None:
         described = part.experiment.describe(part.facts, request.data_root)
         found |= {(part.rows[0].name, key): {0: float(v)} for key, v in described.items()}
-    views = {row.name: row.view for row in part.rows}
-    for (name, seed), config in part.configs.items():
-        if config.hash in runs:
-            results = read_json(runs[config.hash] / "results.json")
+    rows = {row.name: row for row in part.rows}
+    for (name, seed), key in part.keys.items():
+        if key in runs:
+            results = read_json(runs[key] / (LEAK if rows[name].shortcut else "results.json"))
             for metric in metrics:
-                if (value := metric.read(results, views[name])) is not None:
+                if (value := metric.read(results, rows[name].view)) is not None:
                     found[name, metric.key][seed] = value
     for metric in (metric for metric in metrics if metric.relative_to is not None):
         whole = dict(found[str(metric.relative_to), metric.key])
-        for name in views:
+        for name in rows:
             mine = found[name, metric.key]
             found[name, metric.key] = {s: mine[s] / whole[s] for s in mine.keys() & whole.keys()}
     return [

@@ -25,7 +25,7 @@ from evergraph.lab.tables import Sheet, paper_numbers
 
 RESULTS, EXPLANATIONS = "results", "explanations.yaml"
 #: The experiments whose figure their page shows beside the table.
-PICTURED = ("main", "embedding", "frontier")
+PICTURED = ("main", "embedding", "frontier", "leaks")
 #: Rows from which on a page shows the figure in place of the table.
 MANY_ROWS = 40
 QUICK = "Quick mode: few epochs and seeds. It shows that an experiment runs and proves nothing."

@@ -1,0 +1,36 @@
+"""``evergraph field``: the table of the field, and how a row comes into it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from evergraph.errors import InputError
+from evergraph.lab.cli.runs import JsonOption
+from evergraph.lab.field import add_rows, field_data, field_sheet, read_field, read_rows
+from evergraph.lab.folder import check_output
+from evergraph.lab.page.render import FIELD_SCRIPTS, write_page
+from evergraph.lab.tables import show
+
+
+def field(
+    folder: Annotated[Path, "Folder of the rows, a file each."] = Path("docs/results/field"),
+    add: Annotated[list[Path] | None, "A row's file, or a folder of runs; repeat."] = None,
+    replace: Annotated[bool, "Let new rows take the place of those of the same name."] = False,
+    page: Annotated[Path | None, "Write a page that sorts and filters."] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the table of the field, and add rows to it that are checked first."""
+    check_output(folder)
+    rows = [row for source in add or [] for row in read_rows(source)]
+    written = add_rows(folder, rows, replace=replace)
+    found = read_field(folder)
+    if not found:
+        raise InputError(
+            f"Expected rows in '{folder}' (got none); add some with --add, or check the path."
+        )
+    data = field_data(found.values())
+    if page is not None:
+        write_page(data, page, FIELD_SCRIPTS)
+    told = [*map(str, written), *([str(page)] if page is not None else [])]
+    show(data, [field_sheet(data)], as_json, *told)

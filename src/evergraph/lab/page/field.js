@@ -1,0 +1,97 @@
+// The table of the field: every column sorts, graph, stream and words filter.
+
+const data = JSON.parse(byId("data").textContent);
+const chosen = { dataset: "", stream: "", words: "" };
+
+const COLUMNS = [
+  { head: "graph", title: "Sort by graph", words: true, value: (r) => r.dataset },
+  { head: "stream", title: "Sort by stream", words: true, value: (r) => r.stream },
+  { head: "method", title: "Sort by method", words: true, value: (r) => r.name },
+  { head: "year", title: "Year of the method", value: (r) => r.year },
+  { head: "needs", title: "What it needs beyond the view", words: true, value: (r) => r.needs },
+  { head: "seeds", title: "Number of seeds", value: (r) => r.seeds },
+  ...[
+    ["pm", "PM ↑"],
+    ["fm", "FM ↓"],
+    ["current", "Current ↑"],
+  ].map(([key, head]) => ({
+    head,
+    title: `Sort by ${key}`,
+    value: (r) => r[key].mean,
+    cell: (r) => spread(r[key]),
+  })),
+  {
+    head: "kept",
+    title: "Bytes kept beside the network, graph at hand",
+    value: (r) => r.memory_bytes,
+    cell: (r) => bytes(r.memory_bytes),
+  },
+  {
+    head: "time",
+    title: "Mean time of a run, on whatever machine it ran",
+    value: (r) => r.seconds.mean,
+    cell: (r) => seconds(r.seconds.mean),
+  },
+  {
+    head: "published PM",
+    title: "What a paper prints, under its own protocol",
+    value: (r) => r.published && r.published.pm,
+    cell: (r) =>
+      r.published ? h("span", { title: r.published.source }, number(r.published.pm)) : "–",
+  },
+  { head: "run", title: "Hash of the configuration", words: true, value: (r) => r.variant_hash },
+];
+COLUMNS.forEach((column) => {
+  column.cell ||= (row) => column.value(row) ?? "–";
+});
+
+function paint() {
+  const words = chosen.words.toLowerCase().split(/\s+/).filter(Boolean);
+  const rows = data.rows.filter(
+    (row) =>
+      ["dataset", "stream"].every((key) => !chosen[key] || row[key] === chosen[key]) &&
+      words.every((word) => row.name.toLowerCase().includes(word)),
+  );
+  const heads = [...document.querySelectorAll("main th[aria-sort]")];
+  const order = (head) => head.getAttribute("aria-sort");
+  const sorted = heads.findIndex((head) => order(head) !== "none"); // as the reader left it
+  const pm = COLUMNS.findIndex((column) => column.head.startsWith("PM"));
+  const start =
+    sorted < 0
+      ? { key: pm, down: true }
+      : { key: sorted, down: order(heads[sorted]) === "descending" };
+  const table = sortable(data.title, COLUMNS, rows, start);
+  byId("main").replaceChildren(
+    h("section", {}, h("h2", {}, plural(rows.length, "row")), h("div", { class: "body" }, table)),
+  );
+}
+
+const pick = (key, value) => {
+  chosen[key] = value;
+  paint();
+};
+const filters = [
+  ["dataset", "Graph"],
+  ["stream", "Stream"],
+].map(([key, label]) => {
+  const values = [...new Set(data.rows.map((row) => row[key]))].sort();
+  const options = [["", "all"], ...values.map((value) => [value, value])];
+  return choice(label, options, "", (value) => pick(key, value));
+});
+const search = h("input", {
+  type: "search",
+  oninput: (event) => pick("words", event.target.value),
+});
+byId("datasets").append(
+  h(
+    "div",
+    { class: "tools" },
+    filters,
+    h("label", { class: "choice" }, h("span", {}, "Method"), search),
+  ),
+);
+theme();
+byId("overview").textContent =
+  "Mean ± sample standard deviation over seeds, test nodes, percent. Rows of one graph and stream share their protocol.";
+byId("footer").append(h("p", {}, `Written by Evergraph ${data.version}; this file needs no network.`));
+paint();
