@@ -33,6 +33,7 @@ WAYS = {
     "fine-tune": "finetune",
     "retrain from scratch": "joint",
     "evergraph, dslr": "dslr",
+    "evergraph, dslr+": "dslr+",
     "evergraph, analytic": "analytic",
 }
 EPOCHS = 500

@@ -89,7 +89,7 @@ SETTINGS = {
     "fanout of none": (("--fanout", "0"), ("'fanout'", "at least 1", "0")),
     "unknown method": (("--method", "dlsr"), ("'dlsr'", "did you mean 'dslr'?")),
     "unknown selector": (("--selector", "randon"), ("'randon'", "did you mean 'random'?")),
-    "selector far from all": (("--selector", "zzz"), ("'zzz'", "choose one of cd, cm,")),
+    "selector far from all": (("--selector", "zzz"), ("'zzz'", "choose one of cd, cd-core, cm,")),
     "beta above": (("--set", "beta=1.5"), ("'beta'", "[0, 1]", "1.5", "change")),
     "beta below": (("--set", "beta=-0.1"), ("'beta'", "[0, 1]", "-0.1")),
     "beta not a number": (("--set", "beta=.nan"), ("'beta'", "[0, 1]", "nan")),
