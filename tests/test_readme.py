@@ -119,6 +119,7 @@ def test_instead_is_what_was_measured():
         "a PyTorch Geometric script, from scratch": "a PyG script",
         "retrain from scratch (`joint`)": "retrain from scratch",
         "Evergraph, `analytic`": "evergraph, analytic",
+        "Evergraph, `dslr+`": "evergraph, dslr+",
         "Evergraph, `dslr`": "evergraph, dslr",
     }
     rows = table(README, first="| | seconds |")
