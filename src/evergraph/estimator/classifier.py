@@ -344,7 +344,8 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         """Returns a state that has the nodes asked about, and their rows; None for all."""
         state = self._learned()
         if x is not None:
-            return extend(state, ids, x, edges)
+            given = {"ids": ids, "x": x, "edges": edges}
+            return extend(state, make_change("predict", columns=state.columns, **given))
         if edges is not None:
             raise InputError(
                 "Expected 'x' beside 'edges' (got none); give the new nodes' features."

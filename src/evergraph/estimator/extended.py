@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from evergraph.errors import InputError
 from evergraph.estimator.graph import GrowingGraph, Grown, Names, Neighbourhood, show, sparse
-from evergraph.estimator.inputs import make_change
+from evergraph.estimator.inputs import Change
 from evergraph.estimator.state import State
 from evergraph.estimator.step import bring_to_scale, check_nodes
 from evergraph.nn.receptive_field import ReceptiveField, receptive_field
@@ -119,12 +118,12 @@ class ExtendedGraph(GrowingGraph):
         return GrowingGraph(*parts)
 
 
-def extend(state: State, ids: Any, x: Any, edges: Any) -> tuple[State, Tensor]:
+def extend(state: State, change: Change) -> tuple[State, Tensor]:
     """Returns a state that sees further nodes, and their rows; the given one is left as it was.
 
-    It is for prediction alone. Ids must be new, and edges name these or known nodes.
+    It is for prediction alone. Ids must be new, and edges name these or known nodes; what else a
+    change may bring has no part in it.
     """
-    change = make_change("predict", columns=state.columns, ids=ids, x=x, edges=edges)
     check_nodes(state.graph, change)
     change = bring_to_scale(state, change)[1]
     graph, n, m = state.graph, state.graph.num_nodes, len(change.ids)

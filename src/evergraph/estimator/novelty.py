@@ -28,7 +28,7 @@ from evergraph.estimator.state import State
 #: Nodes most like one that are looked at.
 NEAREST = 50
 #: Most labelled nodes, and as many others, that nodes are compared with.
-COMPARED = 8_000
+COMPARED = 12_000
 #: Dimensions of embeddings in which nodes are compared, and nodes that these are found on.
 DIMENSIONS, MEASURED = 64, 4_000
 #: Share of known nodes that may be refused where nobody says.
@@ -50,6 +50,7 @@ class Novelty:
         parts = [part[evenly_spaced(part.numel(), COMPARED, part.device)] for part in parts]
         self.compared = torch.cat(parts).sort().values
         self.labelled = shown[self.compared].numpy()
+        self._judged: tuple[Array, Array] | None = None  # held-out nodes: novelty, summed weights
         self._fit()
 
     @classmethod
@@ -103,15 +104,15 @@ class Novelty:
 
     def _ratio(self, shares: Array, given: Array) -> Array:
         count = self._nearest
-        ratio = (count * shares + 1) / (count * self._usual[given] + 1)
-        return np.minimum(ratio, 1)
+        ratio: Array = np.minimum((count * shares + 1) / (count * self._usual[given] + 1), 1)
+        return ratio
 
     def scores(self, state: State, rows: Tensor) -> Array:
         """Returns the novelty of nodes, 0 to 1, ``[m]``; rows may come from an extended state."""
         logits = state.logits(self.device, rows)
         best = state.probabilities(logits).max(dim=1).values.numpy()
         if self._nearest < 1 or not rows.numel():
-            return 1 - np.sqrt(best)
+            return np.asarray(1 - np.sqrt(best))
         wanted, place = torch.unique(rows, return_inverse=True)
         n = len(self._known)
         ratio = torch.full((wanted.numel(),), torch.nan, dtype=torch.float64)
@@ -145,24 +146,25 @@ class Novelty:
         """Returns the novelty that a share ``reject`` of held-out nodes is above.
 
         It is the conformal quantile: a node of a known class, exchangeable with those held out, is
-        refused with at most that probability. Judges weigh what their classes have.
+        refused with at most that probability. Judges weigh as they do for probabilities.
         """
         if not isinstance(reject, float | int) or not 0 < reject < 1:
             raise InputError(f"Expected 'reject' between 0 and 1 (got {reject!r}); give 0.05.")
-        judges, weights = self.state.judges()
-        count = judges.nodes.numel()
+        judges, weights = self.state.shifted_judges(self.device)
+        count = judges.numel()
         if count < math.ceil(1 / reject) - 1:
             raise InputError(
                 f"Expected at least {math.ceil(1 / reject) - 1} held-out nodes to refuse "
                 f"{100 * reject:g} % (got {count}); learn more labels with a "
                 "'validation_fraction' above 0."
             )
-        if "judged" not in self.__dict__:
-            self.__dict__["judged"] = self.scores(self.state, judges.nodes)
-        order = np.argsort(self.__dict__["judged"])
-        below = np.cumsum(weights.numpy()[order])
-        at = np.searchsorted(below, (1 - reject) * (below[-1] + below[-1] / count) * (1 - 1e-12))
-        return float(self.__dict__["judged"][order[min(at, count - 1)]])
+        if self._judged is None:
+            scores = self.scores(self.state, judges)
+            order = np.argsort(scores)
+            self._judged = scores[order], np.cumsum(weights[order])
+        scores, below = self._judged
+        wanted = (1 - reject) * below[-1] * (1 + 1 / count)  # one more node, as novel as can be
+        return float(scores[min(np.searchsorted(below, wanted * (1 - 1e-9)), count - 1)])
 
 
 def novel_nodes(

@@ -257,16 +257,30 @@ class State:
             own = self.learner.method.temperature
             on = None if own is None else "left-out nodes"
             return Judgement(None, [None] * k, 1.0 if own is None else own, 0.0, None, on)
-        step = 1 if self._depth is None else self._few_unlabelled()
-        rows = torch.cat([judges.nodes, self.unlabelled(step)])
-        logits, labels = self.logits(device, rows), judges.labels
-        logits, others = logits[: labels.numel()], logits[labels.numel() :].double().numpy()
+        logits, shifted = self._shifted(device, judges, weights)
+        labels = judges.labels
         right = logits.argmax(dim=1) == labels
         by_class = [_percent(right[labels == label]) for label in range(k)]
         accuracy = 100.0 * float((right * weights).sum()) / float(weights.sum())
         held = (logits.double().numpy(), labels.numpy())
-        shift = shift_weights(*held, weights.numpy(), others)
-        return Judgement(accuracy, by_class, *_calibrate(*held, weights.numpy() * shift))
+        return Judgement(accuracy, by_class, *_calibrate(*held, shifted))
+
+    def shifted_judges(self, device: torch.device) -> tuple[Tensor, Array]:
+        """Returns held-out nodes that judge, and weights for the classes of unlabelled nodes."""
+        judges, weights = self.judges()
+        if not judges.nodes.numel():
+            return judges.nodes, weights.numpy()
+        return judges.nodes, self._shifted(device, judges, weights)[1]
+
+    def _shifted(
+        self, device: torch.device, judges: LabelledNodes, weights: Tensor
+    ) -> tuple[Tensor, Array]:
+        """Returns logits of judges, and weights as unlabelled nodes have the classes."""
+        step, m = 1 if self._depth is None else self._few_unlabelled(), judges.nodes.numel()
+        logits = self.logits(device, torch.cat([judges.nodes, self.unlabelled(step)]))
+        some, others = (part.double().numpy() for part in (logits[:m], logits[m:]))
+        shift = shift_weights(some, judges.labels.numpy(), weights.numpy(), others)
+        return logits[:m], weights.numpy() * shift
 
     @property
     def temperature(self) -> float:

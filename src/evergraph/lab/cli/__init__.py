@@ -51,6 +51,7 @@ EXAMPLES = {
     "field": "field --add row.json --page field.html",
     "learn": "learn state --nodes nodes.csv --edges edges.csv",
     "predict": "predict state -o classes.csv",
+    "inspect": "inspect state --novel unknown.csv",
 }
 #: Name of the thread that imports a command.
 LOADING = "loading"
