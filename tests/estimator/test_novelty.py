@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 
 from batches import batches, quick
 from evergraph.errors import InputError
-from evergraph.estimator import ContinualNodeClassifier
+from evergraph.estimator import ContinualNodeClassifier, novelty
 from evergraph.methods import METHODS
 from evergraph.stream import Graph, Protocol, TaskStream
 from support import Command
@@ -114,7 +114,10 @@ def test_new_nodes_are_as_novel_as_once_they_are_there(found: ContinualNodeClass
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_scores_novelty(method: str, make_graph: Callable[..., Graph]):
+def test_every_method_scores_novelty(
+    method: str, make_graph: Callable[..., Graph], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(novelty, "TREES", 20)
     clf = quick(method)
     for batch in batches(TaskStream(make_graph(60, 6), Protocol(), seed=0)):
         clf.learn(**batch)

@@ -1,14 +1,15 @@
 r"""Novelty: how unlike all known classes a node is, and which nodes look like a new one.
 
-A node of a known class lies among nodes that were labelled. With :math:`s` the share of labelled
-ones among the :math:`K` nodes most like it (by embedding) and :math:`s_c` the same share around
-labelled nodes that are given its class :math:`c`,
+Nodes of a known class lie among nodes that were labelled. A forest tells labelled nodes from
+others by their embedding and probabilities; with :math:`g` the chance that it gives a node to have
+been labelled (by trees that did not see the node) and :math:`g_c` its mean over labelled nodes that
+are given the same class,
 
-.. math:: r = \min\Bigl(1, \frac{K s + 1}{K s_c + 1}\Bigr), \qquad \text{novelty} = 1 - r \sqrt p,
+.. math:: \text{novelty} = 1 - \min(1, g / g_c) \sqrt p
 
-with :math:`p` the probability of its class, and :math:`r` averaged with the mean over its
-neighbours. That is a density ratio: it sees a class that nobody has labelled where it is dense,
-however sure the classifier is of it; where nodes are few or all are labelled, :math:`p` decides.
+with :math:`p` the probability of that class. The first factor sees a class that nobody has
+labelled, however sure the classifier is of it, once enough of its nodes are there; before that, and
+where all nodes are labelled, it is about 1 and :math:`p` decides.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from evergraph.errors import InputError
 from evergraph.estimator.graph import Array
 from evergraph.estimator.state import State
 
-#: Nodes most like one that are looked at.
-NEAREST = 50
-#: Most labelled nodes, and as many others, that nodes are compared with.
+#: Most labelled nodes, and as many others, that the forest learns from.
 COMPARED = 12_000
-#: Dimensions of embeddings in which nodes are compared, and nodes that these are found on.
+#: Dimensions of embeddings that it sees, and nodes that these are found on.
 DIMENSIONS, MEASURED = 64, 4_000
+#: Its trees, and the fewest nodes of a leaf: fewer would tell communities of one class apart.
+TREES, LEAF = 100, 20
 #: Share of known nodes that may be refused where nobody says.
 REJECT = 0.05
 #: The most groups, and the fewest nodes of one on average.
@@ -48,10 +49,14 @@ class Novelty:
         shown[state.shown.tensor] = True
         parts = [torch.nonzero(mask).flatten() for mask in (shown, ~shown)]
         parts = [part[evenly_spaced(part.numel(), COMPARED, part.device)] for part in parts]
-        self.compared = torch.cat(parts).sort().values
-        self.labelled = shown[self.compared].numpy()
+        compared = torch.cat(parts).sort().values
         self._judged: tuple[Array, Array] | None = None  # held-out nodes: novelty, summed weights
-        self._fit()
+        self._pca: Any = None
+        self._forest: Any = None
+        self._usual = np.ones(len(state.classes))  # g_c
+        self._left_out = np.full(len(shown), np.nan)  # g of nodes that the forest learned from
+        if min(part.numel() for part in parts) > LEAF:
+            self._fit(compared, shown[compared].numpy())
 
     @classmethod
     def of(cls, state: State, device: torch.device) -> Novelty:
@@ -61,86 +66,58 @@ class Novelty:
         found: Novelty = state.__dict__["_novelty"]
         return found
 
-    def _fit(self) -> None:
-        """Finds the space to compare in, and the usual share of labelled nodes by class."""
-        from sklearn.decomposition import PCA  # noqa: PLC0415 - slow to import
-        from sklearn.neighbors import NearestNeighbors  # noqa: PLC0415 - as above
+    def _fit(self, nodes: Tensor, labelled: Array) -> None:
+        """Grows the forest twice: the second weighs so that labels are equally usual by class."""
+        from sklearn.ensemble import ExtraTreesClassifier  # noqa: PLC0415 - slow to import
 
-        few = self.compared[evenly_spaced(self.compared.numel(), MEASURED, self.compared.device)]
-        x = self.state.embeddings(self.device, few).numpy()
-        self._pca: Any = None
-        if min(x.shape) > DIMENSIONS:
-            seed = self.state.config.parameters.seed
-            self._pca = PCA(DIMENSIONS, svd_solver="randomized", random_state=seed).fit(x)
-        self._nearest = min(NEAREST, len(self.compared) - 1)
-        given = self.state.logits(self.device, self.compared).argmax(dim=1).numpy()
-        self._usual = np.zeros(len(self.state.classes))
-        self._known = torch.full((self.state.graph.num_nodes,), torch.nan, dtype=torch.float64)
-        if self._nearest < 1:
-            return
-        space = self.embed(self.state, self.compared)
-        self._search = NearestNeighbors(n_neighbors=self._nearest + 1).fit(space)
-        shares = self._shares(space, np.arange(len(space)))
-        for label in range(len(self.state.classes)):
-            mine = shares[self.labelled & (given == label)]
-            self._usual[label] = mine.mean() if mine.size else shares[self.labelled].mean()
-        self._known[self.compared] = torch.from_numpy(self._ratio(shares, given))
+        seed = self.state.config.parameters.seed
+        proba = self._probabilities(self.state, nodes)
+        given, x = proba.argmax(axis=1), np.hstack([self.embed(self.state, nodes), proba])
+        weights = np.ones(len(nodes))
+        for _ in range(2):
+            self._forest = ExtraTreesClassifier(
+                TREES, min_samples_leaf=LEAF, bootstrap=True, oob_score=True, random_state=seed
+            ).fit(x, labelled, sample_weight=weights)
+            chance = np.nan_to_num(self._forest.oob_decision_function_[:, 1], nan=0.5)
+            everywhere = chance[labelled].mean()
+            for label in range(len(self._usual)):
+                mine = chance[labelled & (given == label)]
+                self._usual[label] = max(mine.mean() if mine.size else everywhere, 1e-3)
+            weights = np.where(labelled, (1 / self._usual - 1)[given].clip(min=1e-3), 1.0)
+        self._left_out[nodes.numpy()] = chance
+
+    def _probabilities(self, state: State, rows: Tensor) -> Array:
+        found: Array = state.probabilities(state.logits(self.device, rows)).numpy()
+        return found
 
     def embed(self, state: State, rows: Tensor) -> Array:
-        """Returns nodes in the space that they are compared in, ``[m, b]``."""
-        parts = []
-        for part in torch.split(rows, MEASURED):
-            x = state.embeddings(self.device, part).numpy()
-            parts.append(x if self._pca is None else self._pca.transform(x))
-        return np.concatenate(parts)
+        """Returns principal components of nodes' embeddings, ``[m, b]``."""
+        from sklearn.decomposition import PCA  # noqa: PLC0415 - slow to import
 
-    def _shares(self, space: Array, own: Array) -> Array:
-        """Returns the share of labelled nodes among the nearest but a node itself, ``[m]``."""
-        near = self._search.kneighbors(space, return_distance=False)
-        itself = near == own[:, None]
-        itself[~itself.any(axis=1), -1] = True  # the last goes where it is not among them
-        shares: Array = np.where(itself, 0, self.labelled[near]).sum(axis=1) / self._nearest
-        return shares
-
-    def _ratio(self, shares: Array, given: Array) -> Array:
-        count = self._nearest
-        ratio: Array = np.minimum((count * shares + 1) / (count * self._usual[given] + 1), 1)
-        return ratio
+        if self._pca is None:
+            some = torch.arange(self.state.graph.num_nodes)
+            some = some[evenly_spaced(some.numel(), MEASURED, some.device)]
+            x, seed = self.state.embeddings(self.device, some), self.state.config.parameters.seed
+            count = min(DIMENSIONS, *x.shape)
+            self._pca = PCA(count, svd_solver="randomized", random_state=seed).fit(x.numpy())
+        parts = torch.split(rows, MEASURED)
+        found = [self._pca.transform(state.embeddings(self.device, part).numpy()) for part in parts]
+        return np.concatenate(found)
 
     def scores(self, state: State, rows: Tensor) -> Array:
         """Returns the novelty of nodes, 0 to 1, ``[m]``; rows may come from an extended state."""
-        logits = state.logits(self.device, rows)
-        best = state.probabilities(logits).max(dim=1).values.numpy()
-        if self._nearest < 1 or not rows.numel():
-            return np.asarray(1 - np.sqrt(best))
-        wanted, place = torch.unique(rows, return_inverse=True)
-        n = len(self._known)
-        ratio = torch.full((wanted.numel(),), torch.nan, dtype=torch.float64)
-        ratio[wanted < n] = self._known[wanted[wanted < n]]
-        far = ratio.isnan()
-        if bool(far.any()):
-            given = torch.empty(wanted.numel(), dtype=torch.int64)
-            given[place] = logits.argmax(dim=1)
-            shares = self._shares(self.embed(state, wanted[far]), np.full(int(far.sum()), -1))
-            ratio[far] = torch.from_numpy(self._ratio(shares, given[far].numpy()))
-        around = self._around(state, wanted)
-        ratio = torch.where(around.isnan(), ratio, (ratio + around) / 2)
-        found: Array = 1 - ratio[place].numpy() * np.sqrt(best)
-        return found
-
-    def _around(self, state: State, wanted: Tensor) -> Tensor:
-        """Averages the ratio over those neighbours of nodes that it is known of, NaN if none."""
-        field = state.graph.field(wanted, 1)
-        assert isinstance(field.features, Tensor)
-        assert isinstance(field.graphs, tuple)
-        edges, known = field.graphs[0], self._known
-        source = field.features[edges.src]
-        value = torch.full(source.shape, torch.nan, dtype=torch.float64)
-        value[source < len(known)] = known[source[source < len(known)]]
-        good = ~value.isnan()
-        sums = torch.zeros(wanted.numel(), dtype=torch.float64)
-        sums.index_add_(0, edges.dst[good], value[good])
-        return sums / torch.bincount(edges.dst[good], minlength=wanted.numel())
+        proba = self._probabilities(state, rows)
+        likely = np.sqrt(proba.max(axis=1))
+        if self._forest is None or not rows.numel():
+            return np.asarray(1 - likely)
+        chance = np.full(len(proba), np.nan)
+        there = rows.numpy() < len(self._left_out)
+        chance[there] = self._left_out[rows.numpy()[there]]
+        far = np.isnan(chance)
+        if far.any():
+            x = np.hstack([self.embed(state, rows[torch.from_numpy(far)]), proba[far]])
+            chance[far] = self._forest.predict_proba(x)[:, 1]
+        return np.asarray(1 - np.minimum(1, chance / self._usual[proba.argmax(axis=1)]) * likely)
 
     def threshold(self, reject: float) -> float:
         """Returns the novelty that a share ``reject`` of held-out nodes is above.
