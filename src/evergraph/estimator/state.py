@@ -463,15 +463,15 @@ class State:
         reach = depth if by_network else method.embedding_reach()
         if reach is None:
             return self.logits(device, rows)
-        found = [torch.empty(0)] * (not rows.numel())
+        found, seed = [], self.config.parameters.seed
         with denormals_flushed(), torch.no_grad(), _one_thread(rows.numel() < FEW_UNLABELLED):
             for part in torch.split(rows, BLOCK):
                 learner, field, place = self._near(part, reach, device)
                 if by_network:
-                    found.append(_run(learner, field).h[place].cpu())
+                    h = _run(learner, field).h
                 else:
-                    seed = self.config.parameters.seed
-                    found.append(learner.method.embed_field(field, seed=seed)[place].cpu())
+                    h = learner.method.embed_field(field, seed=seed)
+                found.append(h[place].cpu())
         return torch.cat(found)
 
 
