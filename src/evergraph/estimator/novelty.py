@@ -15,6 +15,7 @@ where all nodes are labelled, it is about 1 and :math:`p` decides.
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -77,12 +78,15 @@ class Novelty:
         for _ in range(2):
             self._forest = ExtraTreesClassifier(
                 TREES, min_samples_leaf=LEAF, bootstrap=True, oob_score=True, random_state=seed
-            ).fit(x, labelled, sample_weight=weights)
-            chance = np.nan_to_num(self._forest.oob_decision_function_[:, 1], nan=0.5)
-            everywhere = chance[labelled].mean()
+            )
+            with warnings.catch_warnings():  # heavy nodes that every tree saw: they have no chance
+                warnings.filterwarnings("ignore", "Some inputs do not have OOB", UserWarning)
+                self._forest.fit(x, labelled, sample_weight=weights)
+            chance = self._forest.oob_decision_function_[:, 1]
+            seen = labelled & ~np.isnan(chance)
             for label in range(len(self._usual)):
-                mine = chance[labelled & (given == label)]
-                self._usual[label] = max(mine.mean() if mine.size else everywhere, 1e-3)
+                mine = chance[seen & (given == label)]
+                self._usual[label] = max((mine if mine.size else chance[seen]).mean(), 1e-3)
             weights = np.where(labelled, (1 / self._usual - 1)[given].clip(min=1e-3), 1.0)
         self._left_out[nodes.numpy()] = chance
 
