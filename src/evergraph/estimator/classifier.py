@@ -13,7 +13,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from evergraph.errors import InputError
 from evergraph.estimator.config import make_config
 from evergraph.estimator.diagnosis import UNCALIBRATED, diagnose
+from evergraph.estimator.extended import extend
 from evergraph.estimator.inputs import from_object, make_change, read_ids, read_labels
+from evergraph.estimator.novelty import REJECT, Novelty, novel_nodes
 from evergraph.estimator.state import State
 from evergraph.estimator.step import OnEvent, advance, refit
 from evergraph.estimator.transaction import load_state, save_state
@@ -160,24 +162,90 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
                 )
         return self.learn(ids, x, edges, labels)
 
-    def predict(self, ids: Any = None) -> Array:
-        """Returns the most likely class name of each node, all nodes by default, ``[m]``."""
-        names: Array = self.classes_[self._logits(ids).argmax(dim=1).numpy()]
-        return names
+    def predict(
+        self, ids: Any = None, x: Any = None, edges: Any = None, *, reject: float | None = None
+    ) -> Array:
+        """Returns the most likely class name of each node, all nodes by default, ``[m]``.
 
-    def predict_proba(self, ids: Any = None) -> Array:
-        """Returns probabilities over :attr:`classes_`, ``[m, k]``.
+        With features, ``ids`` name nodes that are not in the graph: they are predicted from what is
+        around them as if they and their edges were there, and nothing is kept of them. All that
+        predicts takes them.
+
+        Args:
+            ids: Names of nodes.
+            x: Features of new nodes, a row per id; None for known nodes.
+            edges: Pairs of ids, of new and known nodes.
+            reject: Share of nodes of known classes that may be refused: a node more novel than
+                all but that share of the held-out nodes gets None (:meth:`novelty`).
+        """
+        state, rows = self._ask(ids, x, edges)
+        device = pick_device(self.device)
+        names: Array = self.classes_[state.logits(device, rows).argmax(dim=1).numpy()]
+        if reject is None:
+            return names
+        detector = Novelty.of(self._learned(), device)
+        limit = detector.threshold(reject)
+        everyone = torch.arange(state.graph.num_nodes) if rows is None else rows
+        chosen: Array = names.astype(object)
+        chosen[detector.scores(state, everyone) > limit] = None
+        return chosen
+
+    def predict_proba(self, ids: Any = None, x: Any = None, edges: Any = None) -> Array:
+        """Returns probabilities over :attr:`classes_`, ``[m, k]``; of new nodes too, as predict.
 
         They are calibrated: rows of logits are evened and divided by the temperature at which
         held-out nodes are as sure as they are right, which changes no prediction. Without held-out
         nodes ``analytic`` takes left-out training nodes; networks are not calibrated, which a
         warning says, and ``calibrated_on`` in :attr:`history_`.
         """
-        logits, state = self._logits(ids), self._now()
+        state, rows = self._ask(ids, x, edges)
+        logits = state.logits(pick_device(self.device), rows)
         if state.uncalibrated:
             warnings.warn(UNCALIBRATED, stacklevel=2)
         proba: Array = state.probabilities(logits).numpy()
         return proba
+
+    def predict_top(
+        self, ids: Any = None, k: int = 3, x: Any = None, edges: Any = None
+    ) -> tuple[Array, Array]:
+        """Returns the ``k`` most likely classes and their probabilities, best first, ``[m, k]``."""
+        if type(k) is not int or k < 1:
+            raise InputError(f"Expected 'k' of at least 1 (got {k!r}); give how many classes.")
+        proba = self.predict_proba(ids, x, edges)
+        best = np.argsort(-proba, axis=1, kind="stable")[:, :k]
+        return self.classes_[best], np.take_along_axis(proba, best, axis=1)
+
+    def novelty(self, ids: Any = None, x: Any = None, edges: Any = None) -> Array:
+        """Returns how unlike all known classes nodes are, 0 to 1, ``[m]``; of new nodes too.
+
+        It is high where few of the nodes most like it were ever labelled, fewer than is usual
+        around labelled nodes of the class it is given, and where no class is likely. What is high
+        differs from state to state: ``predict(ids, reject=0.05)`` knows from held-out nodes.
+        """
+        state, rows = self._ask(ids, x, edges)
+        everyone = torch.arange(state.graph.num_nodes) if rows is None else rows
+        return Novelty.of(self._learned(), pick_device(self.device)).scores(state, everyone)
+
+    def novel_nodes(self, reject: float = REJECT) -> dict[str, Any]:
+        """Returns unlabelled nodes that fit no known class: ``id``, ``novelty`` and ``group``.
+
+        The most novel come first. Nodes of a group are alike, and a new class is one or several
+        groups: label some of each. Of the nodes of known classes a share ``reject`` is among them.
+        """
+        state = self._learned()
+        rows, scores, groups = novel_nodes(state, pick_device(self.device), reject)
+        return {"id": state.graph.names.take(rows.numpy()), "novelty": scores, "group": groups}
+
+    def transform(self, ids: Any = None, x: Any = None, edges: Any = None) -> Array:
+        """Returns embeddings, ``[m, d]``; of new nodes too.
+
+        They are the last hidden layer of a network, and the propagated features of ``analytic``.
+        Methods that predict in another way give their logits.
+        """
+        state, rows = self._ask(ids, x, edges)
+        everyone = torch.arange(state.graph.num_nodes) if rows is None else rows
+        found: Array = state.embeddings(pick_device(self.device), everyone).numpy()
+        return found
 
     def score(self, ids: Any, labels: Any, sample_weight: Any = None) -> float:
         """Returns the share of correct predictions, as scikit-learn's classifiers do."""
@@ -272,7 +340,14 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         self._state = advance(state, change, pick_device(self.device), on_event)
         return self
 
-    def _logits(self, ids: Any) -> torch.Tensor:
+    def _ask(self, ids: Any, x: Any, edges: Any) -> tuple[State, torch.Tensor | None]:
+        """Returns a state that has the nodes asked about, and their rows; None for all."""
         state = self._learned()
-        rows = None if ids is None else state.graph.find(read_ids(ids), "ids")
-        return state.logits(pick_device(self.device), rows)
+        if x is not None:
+            given = {"ids": ids, "x": x, "edges": edges}
+            return extend(state, make_change("predict", columns=state.columns, **given))
+        if edges is not None:
+            raise InputError(
+                "Expected 'x' beside 'edges' (got none); give the new nodes' features."
+            )
+        return state, None if ids is None else state.graph.find(read_ids(ids), "ids")

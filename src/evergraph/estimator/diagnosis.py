@@ -15,6 +15,7 @@ from evergraph.closed_form.ridge import row_weights
 from evergraph.closed_form.selection import STRENGTHS
 from evergraph.estimator.graph import Id
 from evergraph.estimator.inputs import Change
+from evergraph.estimator.novelty import last_novel
 from evergraph.estimator.state import MOST_JUDGED, State
 from evergraph.methods import Method
 from evergraph.stream import LabelledNodes
@@ -80,8 +81,23 @@ def diagnose(state: State, device: torch.device) -> dict[str, Any]:
             "deleted": state.edits.deleted.shape[1],
         },
         "memory_bytes": state.learner.method.memory_bytes(),
-        "warnings": _warnings(state, classes, isolated),
+        "novel": (novel := last_novel(state, device)),
+        "warnings": _warnings(state, classes, isolated) + _novel_words(novel),
     }
+
+
+def _novel_words(novel: dict[str, Any] | None) -> list[str]:
+    """Says how many of the last nodes fit no known class, if that is no chance."""
+    if novel is None or not novel["surely"]:
+        return []
+    count, last, groups = novel["novel"], f"{novel['asked']:,}", len(novel["groups"])
+    last += f" of {novel['last']:,}" if novel["last"] > novel["asked"] else ""
+    alike = "are all alike" if groups == 1 else f"make {groups} groups"
+    return [
+        f"{count:,} of the last {last} nodes without a label fit no known class "
+        f"({novel['expected']:,} would by chance) and {alike}: novel_nodes() and inspect --novel "
+        "list them; label some of each group."
+    ]
 
 
 def noticed(state: State) -> list[str]:

@@ -33,6 +33,7 @@ from evergraph.metrics import (
 )
 from evergraph.nn.device import Plan, denormals_flushed
 from evergraph.nn.encoders import Block
+from evergraph.nn.model import Output
 from evergraph.nn.receptive_field import ReceptiveField, receptive_field
 from evergraph.stream import Adjacency, GraphView, LabelledNodes
 from evergraph.stream.features import Scale
@@ -249,23 +250,37 @@ class State:
         Where nodes are predicted one by one, few of many judge; classes weigh as many nodes as they
         have, for probabilities as the unlabelled nodes have them.
         """
-        k, counts = len(self.classes), torch.bincount(self.held_out.labels, minlength=1)
-        judges = self._judges()
+        k = len(self.classes)
+        judges, weights = self.judges()
         if not judges.nodes.numel():
             self.logits(device, judges.nodes)  # known from now on, unless the graph is large
             own = self.learner.method.temperature
             on = None if own is None else "left-out nodes"
             return Judgement(None, [None] * k, 1.0 if own is None else own, 0.0, None, on)
-        rows = torch.cat([judges.nodes, self._unlabelled()])
-        logits, labels = self.logits(device, rows), judges.labels
-        logits, others = logits[: labels.numel()], logits[labels.numel() :].double().numpy()
+        logits, shifted = self._shifted(device, judges, weights)
+        labels = judges.labels
         right = logits.argmax(dim=1) == labels
         by_class = [_percent(right[labels == label]) for label in range(k)]
-        weights = (counts.double() / torch.bincount(labels))[labels]
         accuracy = 100.0 * float((right * weights).sum()) / float(weights.sum())
         held = (logits.double().numpy(), labels.numpy())
-        shift = shift_weights(*held, weights.numpy(), others)
-        return Judgement(accuracy, by_class, *_calibrate(*held, weights.numpy() * shift))
+        return Judgement(accuracy, by_class, *_calibrate(*held, shifted))
+
+    def shifted_judges(self, device: torch.device) -> tuple[Tensor, Array]:
+        """Returns held-out nodes that judge, and weights for the classes of unlabelled nodes."""
+        judges, weights = self.judges()
+        if not judges.nodes.numel():
+            return judges.nodes, weights.numpy()
+        return judges.nodes, self._shifted(device, judges, weights)[1]
+
+    def _shifted(
+        self, device: torch.device, judges: LabelledNodes, weights: Tensor
+    ) -> tuple[Tensor, Array]:
+        """Returns logits of judges, and weights as unlabelled nodes have the classes."""
+        step, m = 1 if self._depth is None else self._few_unlabelled(), judges.nodes.numel()
+        logits = self.logits(device, torch.cat([judges.nodes, self.unlabelled(step)]))
+        some, others = (part.double().numpy() for part in (logits[:m], logits[m:]))
+        shift = shift_weights(some, judges.labels.numpy(), weights.numpy(), others)
+        return logits[:m], weights.numpy() * shift
 
     @property
     def temperature(self) -> float:
@@ -294,14 +309,15 @@ class State:
             counts = (held * (1 / fraction - 1)).round().int().tolist()
         return [*counts, *[0] * (k - len(counts))]
 
-    def _judges(self) -> LabelledNodes:
+    def judges(self) -> tuple[LabelledNodes, Tensor]:
         """Chooses the held-out nodes that judge: all of them where all nodes are predicted.
 
         Otherwise, of every class those that come first by a hash. Of small classes there are more
         than their share, but not as many as of large ones: these decide the accuracy and the
-        temperature.
+        temperature. Also returns how many held-out nodes each stands for.
         """
         nodes, labels = self.held_out.nodes, self.held_out.labels
+        held = torch.bincount(labels, minlength=1).double()
         if nodes.numel() > MOST_JUDGED and self._depth is not None:
             order = torch.argsort(nodes * 0x1E3779B97F4A7C15 % (1 << 61))  # wraps around
             order = order[torch.argsort(labels[order], stable=True)]
@@ -310,15 +326,20 @@ class State:
             quota = MOST_JUDGED * counts.sqrt() / counts.sqrt().sum()
             chosen = order[rank < quota.round().clamp(min=1)[labels[order]]]
             nodes, labels = nodes[chosen], labels[chosen]
-        return LabelledNodes(nodes.contiguous(), labels.contiguous())
+        weights = (held / torch.bincount(labels, minlength=1))[labels]
+        return LabelledNodes(nodes.contiguous(), labels.contiguous()), weights
 
-    def _unlabelled(self) -> Tensor:
-        """Lists nodes without a label; a few, evenly spaced, where not all are predicted."""
+    def unlabelled(self, step: int = 1) -> Tensor:
+        """Lists nodes without a label among every so many."""
         known = torch.zeros(n := self.graph.num_nodes, dtype=torch.bool)
         known[self.held_out.nodes] = known[self.shown.tensor] = True
-        count = n - self.held_out.pairs.length - self.shown.length
-        rows = torch.arange(0, n, 1 if self._depth is None else max(1, count // FEW_UNLABELLED))
+        rows = torch.arange(0, n, step)
         return rows[~known[rows]]
+
+    def _few_unlabelled(self) -> int:
+        """Returns the step that makes unlabelled nodes few."""
+        count = self.graph.num_nodes - self.held_out.pairs.length - self.shown.length
+        return max(1, count // FEW_UNLABELLED)
 
     def logits(
         self,
@@ -350,7 +371,8 @@ class State:
         context = self.learner.context
         if context is not None and context.prepared:
             return None  # all rows are there, as they were learned from
-        few = self.known_logits is not None or self.graph.num_nodes <= SMALL
+        small = self.graph.stored and self.graph.num_nodes <= SMALL
+        few = self.known_logits is not None or small
         return None if few else self.learner.method.reach(self.config.model.num_layers)
 
     @property
@@ -413,19 +435,52 @@ class State:
 
     def _predict_near(self, rows: Tensor, depth: int, device: torch.device) -> Tensor:
         """Predicts nodes from their neighbourhood."""
+        learner, field, place = self._near(rows, depth, device)
+        if type(learner.method).predict_logits is not Method.predict_logits:
+            seed, k = self.config.parameters.seed, len(self.classes)
+            return learner.method.predict_field(field, k, seed=seed)[place]
+        return _run(learner, field).logits[place]
+
+    def _near(
+        self, rows: Tensor, depth: int, device: torch.device
+    ) -> tuple[Learner, ReceptiveField, Tensor]:
+        """Finds what some nodes depend on; also where each of them is among what it gives."""
         wanted, place = torch.unique(rows, return_inverse=True)
         field = self.edits.field(self.graph, wanted, depth)
         assert isinstance(field.features, Tensor)
         field = replace(field, features=self.graph.take(field.features)).to(device)
         learner = self.learner if device.type == "cpu" else move(self.learner, self.config, device)
-        method = learner.method
-        if type(method).predict_logits is not Method.predict_logits:
-            seed, k = self.config.parameters.seed, len(self.classes)
-            return method.predict_field(field, k, seed=seed)[place]
-        assert learner.model is not None
-        model, plain = learner.model.eval(), takes_plain_path(method)
-        found: Tensor = model(field.features, field.graphs, field.rows, plain=plain).logits
-        return found[place]
+        return learner, field, place
+
+    def embeddings(self, device: torch.device, rows: Tensor) -> Tensor:
+        """Returns what the classes of nodes are told by, ``[m, d]`` on the CPU.
+
+        That is the last hidden layer of a network and the rows of a closed form; logits where a
+        method predicts otherwise.
+        """
+        method, depth = self.learner.method, self.config.model.num_layers
+        by_network = type(method).predict_logits is Method.predict_logits
+        reach = depth if by_network else method.embedding_reach()
+        if reach is None:
+            return self.logits(device, rows)
+        found, seed = [], self.config.parameters.seed
+        with denormals_flushed(), torch.no_grad(), _one_thread(rows.numel() < FEW_UNLABELLED):
+            for part in torch.split(rows, BLOCK):
+                learner, field, place = self._near(part, reach, device)
+                if by_network:
+                    h = _run(learner, field).h
+                else:
+                    h = learner.method.embed_field(field, seed=seed)
+                found.append(h[place].cpu())
+        return torch.cat(found)
+
+
+def _run(learner: Learner, field: ReceptiveField) -> Output:
+    """Runs the network on a receptive field."""
+    assert learner.model is not None
+    model, plain = learner.model.eval(), takes_plain_path(learner.method)
+    output: Output = model(field.features, field.graphs, field.rows, plain=plain)
+    return output
 
 
 def move(learner: Learner, config: EstimatorConfig, device: torch.device) -> Learner:
@@ -475,10 +530,10 @@ def _calibrate(logits: Array, labels: Array, weights: Array) -> tuple[float, flo
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def _one_thread(small: bool = True) -> Iterator[None]:
     """Computes something small alone: on a busy machine other threads are waited for longer."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(1 if small else threads)
     try:
         yield
     finally:

@@ -69,12 +69,12 @@ def advance(
 
 def prepare(state: State, change: Change) -> Prepared:
     """Does all of a change but the learning; raises if anything is wrong with it."""
-    _check_nodes(state.graph, change)
+    check_nodes(state.graph, change)
     classes = _classes(state, change)
     late = len(change.removed) or not change.labels.keys() <= set(change.ids)
     stays = what_stays(state, change) if late else {}
     kept = _forecast(state, change)
-    state, change, told = _bring_to_scale(state, change)
+    state, change, told = bring_to_scale(state, change)
     # What changes neither labels nor rows leaves the learner as it is, unless it begins anew.
     again = bool(change.labels or len(change.removed)) or state.learner.method.takes_back
     learner = deepcopy(state.learner) if again else state.learner
@@ -193,7 +193,7 @@ def _forecast(state: State, change: Change) -> dict[str, Any]:
     return {"stored_bytes": stored + labels + learned, "held_bytes": held + labels + learned}
 
 
-def _check_nodes(graph: GrowingGraph, change: Change) -> None:
+def check_nodes(graph: GrowingGraph, change: Change) -> None:
     """Refuses new nodes that are known already and features of another width."""
     kind = graph.names.kind
     for ids in (change.ids, change.updated, change.removed, *change.edges, list(change.labels)):
@@ -238,7 +238,7 @@ def _classes(state: State, change: Change) -> tuple[Id, ...]:
     return (*state.classes, *new)
 
 
-def _bring_to_scale(state: State, change: Change) -> tuple[State, Change, dict[str, Any]]:
+def bring_to_scale(state: State, change: Change) -> tuple[State, Change, dict[str, Any]]:
     """Scales the features of a change as all before; the first labels fix how.
 
     Returns the state with its scale, the change, and what is worth telling of both. A state that

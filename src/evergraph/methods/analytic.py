@@ -274,11 +274,24 @@ class Analytic(Method[AnalyticConfig]):
 
     def predict_field(self, field: ReceptiveField, num_classes: int, *, seed: int) -> Tensor:
         """Infers the class of some nodes where scores are not propagated."""
+        found = self._near(field, seed).times(self._solved())
+        return self._logits(found if field.rows is None else found[field.rows], num_classes)
+
+    def embedding_reach(self) -> int | None:
+        """Reaches as far as the hops, whether scores are propagated or not."""
+        kind = self.selection.kind
+        return None if kind is None or self.config.rows == "encoder" else kind.reach
+
+    def embed_field(self, field: ReceptiveField, *, seed: int) -> Tensor:
+        """Returns the rows that scores are linear in."""
+        rows = self._near(field, seed)
+        everyone = torch.arange(rows.num_nodes, device=field.features.device)
+        return rows.rows(everyone if field.rows is None else field.rows)
+
+    def _near(self, field: ReceptiveField, seed: int) -> PropagatedFeatures:
         kind, basis = self.selection.kind, self.selection.basis
         assert kind is not None  # else all that was taught is taken back, and nothing is near
-        rows = PropagatedFeatures(field.features, field.graphs, kind, seed, basis)
-        found = rows.times(self._solved())
-        return self._logits(found if field.rows is None else found[field.rows], num_classes)
+        return PropagatedFeatures(field.features, field.graphs, kind, seed, basis)
 
     def _logits(self, scores: Tensor, num_classes: int) -> Tensor:
         """Gives every known class a column, ``[n, k]``."""

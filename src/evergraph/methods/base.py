@@ -167,6 +167,17 @@ class Method(Generic[ConfigT]):
         """
         raise NotImplementedError(f"{type(self).__name__} has a reach and predicts no field")
 
+    def embedding_reach(self) -> int | None:
+        """Tells how many steps away a node's embedding depends on; None: it has none.
+
+        Asked of a method that predicts otherwise than by the network.
+        """
+        return None
+
+    def embed_field(self, field: ReceptiveField, *, seed: int) -> Tensor:
+        """Returns embeddings of the nodes that a receptive field is of, ``[m, d]``."""
+        raise NotImplementedError(f"{type(self).__name__} has embeddings and embeds no field")
+
     def reads(self, num_old: int, num_nodes: int, num_layers: int) -> Reads | None:
         """Tells what learning a task reads of a large graph; None: all of it.
 

@@ -52,7 +52,7 @@ EXAMPLES = {
     "field": "field --add row.json --page field.html",
     "learn": "learn state --nodes nodes.csv --edges edges.csv",
     "predict": "predict state -o classes.csv",
-    "inspect": "inspect state",
+    "inspect": "inspect state --novel unknown.csv",
     "convert": "convert old-state new-state",
     "experiments": "experiments --json",
     "datasets": "datasets build packages --from indexes --output mine.npz",

@@ -28,15 +28,20 @@ def predict(
         Path, typer.Option("-o", "--output", help="A .csv or .parquet file; - prints CSV.")
     ],
     ids: Annotated[Path | None, "File of ids to predict. [all nodes]"] = None,
+    nodes: Annotated[Path | None, "Nodes that are not in the state: id, features."] = None,
+    edges: Annotated[Path | None, "Their edges: source, target."] = None,
+    reject: Annotated[float | None, "Share of known nodes that may be refused, as 0.05."] = None,
     version: VersionOption = None,
     device: Annotated[str, "Device to use: auto, cpu or cuda."] = "auto",
 ) -> None:
-    """Predict the class of every node, with its probability."""
-    columns = stored(state, version) if ids is None and device == "auto" else None
+    """Write the class of every node, with its probability; the state stays as it is."""
+    asked = {"ids": ids, "nodes": nodes, "edges": edges}
+    plain = not any(asked.values()) and reject is None and device == "auto"
+    columns = stored(state, version) if plain else None
     if columns is None:
         from evergraph.lab.cli.states import computed  # noqa: PLC0415 - loads PyTorch
 
-        columns = computed(state, ids, version, device)
+        columns = computed(state, version, device, reject, **asked)
     if str(output) == "-":
         print(as_csv(columns), end="")
         return

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 
 from evergraph.config import parse_settings
 from evergraph.errors import InputError, one_line
 from evergraph.estimator.convert import convert_state
 from evergraph.estimator.diagnosis import diagnose, noticed
+from evergraph.estimator.extended import extend
 from evergraph.estimator.graph import Id
 from evergraph.estimator.inputs import (
     INT64,
@@ -23,8 +25,9 @@ from evergraph.estimator.inputs import (
     read_labels,
     warn_of_extra,
 )
+from evergraph.estimator.novelty import Novelty, novel_nodes
 from evergraph.estimator.state import State
-from evergraph.estimator.tables import Table, read_table
+from evergraph.estimator.tables import Table, read_table, write_table
 from evergraph.estimator.transaction import learn_into, load_state, resume
 from evergraph.lab.cli.predict import StateArgument, VersionOption
 from evergraph.lab.cli.runs import JsonOption, RunProgress
@@ -107,8 +110,25 @@ def learn(
     show_change(following, state, as_json)
 
 
-def computed(state: Path, ids: Path | None, version: int | None, device: str) -> dict[str, Any]:
-    """Predicts the nodes of a state, or those that a file names, with their probabilities."""
+def computed(
+    state: Path,
+    version: int | None,
+    device: str,
+    reject: float | None = None,
+    *,
+    ids: Path | None = None,
+    nodes: Path | None = None,
+    edges: Path | None = None,
+) -> dict[str, Any]:
+    """Predicts nodes of a state, or others that files bring, with their probabilities.
+
+    With ``reject`` there is their novelty, and no label where it is too high.
+    """
+    if (edges is not None and nodes is None) or (nodes is not None and ids is not None):
+        raise InputError(
+            "Expected --ids of known nodes, or --nodes with --edges of new ones (got a mixture); "
+            "leave one out."
+        )
     progress = RunProgress(make_console(stderr=True), change=True)
     with progress.running():
         progress.stage("opening the state")
@@ -118,30 +138,51 @@ def computed(state: Path, ids: Path | None, version: int | None, device: str) ->
                 f"Expected a state that has learned labels (got none in '{state}'); learn some "
                 "first."
             )
-        known, rows = present.graph.names, None
-        if ids is None:
-            names = known.take()
-        else:
+        known, asked = present.graph.names, present
+        names: Any = known.take() if ids is None and nodes is None else []
+        rows = torch.arange(len(names))
+        if nodes is not None:
+            tables = {"nodes": nodes, "edges": edges}
+            change = read_change(
+                {name: read_table(path) for name, path in tables.items() if path is not None},
+                present,
+            )
+            warn_of_extra(f"'{nodes}'", ["label"] if change.labels else [])
+            names, (asked, rows) = change.ids, extend(present, change)
+        elif ids is not None:
             names = like(known.kind, read_table(ids).ids(unique=False))
             rows = present.graph.find(names, "ids")
         progress.stage("predicting")
-        logits = present.logits(pick_device(device), rows, progress)
-        best = present.probabilities(logits).max(dim=1)
-    return {
-        "id": [str(name) for name in names],
-        "label": [str(present.classes[label]) for label in best.indices.tolist()],
-        "probability": best.values.tolist(),
-    }
+        logits = asked.logits(place := pick_device(device), rows, progress)
+        best = asked.probabilities(logits).max(dim=1)
+        labels: list[Any] = [str(present.classes[label]) for label in best.indices.tolist()]
+        found = {"id": [str(name) for name in names], "label": labels}
+        found["probability"] = best.values.tolist()
+        if reject is not None:
+            detector = Novelty.of(present, place)
+            limit = detector.threshold(reject)
+            found["novelty"] = detector.scores(asked, rows).tolist()
+            pairs = zip(labels, found["novelty"], strict=True)
+            found["label"] = [None if score > limit else label for label, score in pairs]
+    return found
 
 
 def inspect(
     state: StateArgument,
+    novel: Annotated[
+        Path | None, "Write nodes that fit no known class: a .csv or .parquet."
+    ] = None,
     version: VersionOption = None,
     device: Device = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Show classes, buffer, memory, held-out accuracy over time and warnings."""
     present, number = load_state(state, version)
+    if novel is not None:
+        nodes, scores, groups = novel_nodes(present, pick_device(device))
+        ids = [str(name) for name in present.graph.names.take(nodes.numpy())]
+        columns = {"id": ids, "novelty": scores.tolist(), "group": groups.tolist()}
+        write_table(novel, columns)
     about = {"version": number, **diagnose(present, pick_device(device))}
     history = [entry.model_dump() for entry in present.history]
     buffer = about["buffer"]
@@ -156,8 +197,8 @@ def inspect(
     rows = [
         [one_line(str(part["name"])), *(part[key] for key in keys)] for part in about["classes"]
     ]
-    columns = ["class", "in buffer", "held out", "accuracy", "best ever"]
-    sheets = [Sheet("Classes", columns, rows), _history_sheet(history)]
+    headings = ["class", "in buffer", "held out", "accuracy", "best ever"]
+    sheets = [Sheet("Classes", headings, rows), _history_sheet(history)]
     show({**about, "history": history}, sheets, as_json, line, *warnings)
 
 

@@ -1,0 +1,217 @@
+r"""Novelty: how unlike all known classes a node is, and which nodes look like a new one.
+
+Nodes of a known class lie among nodes that were labelled. A forest tells labelled nodes from
+others by their embedding and probabilities; with :math:`g` the chance that it gives a node to have
+been labelled (by trees that did not see the node) and :math:`g_c` its mean over labelled nodes that
+are given the same class,
+
+.. math:: \text{novelty} = 1 - \min(1, g / g_c) \sqrt p
+
+with :math:`p` the probability of that class. The first factor sees a class that nobody has
+labelled, however sure the classifier is of it, once enough of its nodes are there; before that, and
+where all nodes are labelled, it is about 1 and :math:`p` decides.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from evergraph.closed_form.propagation import evenly_spaced
+from evergraph.errors import InputError
+from evergraph.estimator.graph import Array
+from evergraph.estimator.state import State
+
+#: Most labelled nodes, and as many others, that the forest learns from.
+COMPARED = 12_000
+#: Dimensions of embeddings that it sees, and nodes that these are found on.
+DIMENSIONS, MEASURED = 64, 4_000
+#: Its trees, and the fewest nodes of a leaf: fewer would tell communities of one class apart.
+TREES, LEAF = 100, 20
+#: Share of known nodes that may be refused where nobody says.
+REJECT = 0.05
+#: The most groups, and the fewest nodes of one on average.
+MOST_GROUPS, FEWEST = 8, 10
+#: Most of the last nodes that a diagnosis looks at; standard errors above chance that it tells.
+LOOKED_AT, SURELY = 5_000, 3
+
+
+class Novelty:
+    """Scores nodes of a state, or of one that sees further nodes; made once for every state."""
+
+    def __init__(self, state: State, device: torch.device) -> None:
+        self.state, self.device = state, device
+        shown = torch.zeros(state.graph.num_nodes, dtype=torch.bool)
+        shown[state.shown.tensor] = True
+        parts = [torch.nonzero(mask).flatten() for mask in (shown, ~shown)]
+        parts = [part[evenly_spaced(part.numel(), COMPARED, part.device)] for part in parts]
+        compared = torch.cat(parts).sort().values
+        self._judged: tuple[Array, Array] | None = None  # held-out nodes: novelty, summed weights
+        self._pca: Any = None
+        self._forest: Any = None
+        self._usual = np.ones(len(state.classes))  # g_c
+        self._left_out = np.full(len(shown), np.nan)  # g of nodes that the forest learned from
+        if min(part.numel() for part in parts) > LEAF:
+            self._fit(compared, shown[compared].numpy())
+
+    @classmethod
+    def of(cls, state: State, device: torch.device) -> Novelty:
+        """Returns the detector of a state."""
+        if "_novelty" not in state.__dict__:
+            state.__dict__["_novelty"] = cls(state, device)
+        found: Novelty = state.__dict__["_novelty"]
+        return found
+
+    def _fit(self, nodes: Tensor, labelled: Array) -> None:
+        """Grows the forest twice: the second weighs so that labels are equally usual by class."""
+        from sklearn.ensemble import ExtraTreesClassifier  # noqa: PLC0415 - slow to import
+
+        seed = self.state.config.parameters.seed
+        proba = self._probabilities(self.state, nodes)
+        given, x = proba.argmax(axis=1), np.hstack([self.embed(self.state, nodes), proba])
+        weights = np.ones(len(nodes))
+        for _ in range(2):
+            self._forest = ExtraTreesClassifier(
+                TREES, min_samples_leaf=LEAF, bootstrap=True, oob_score=True, random_state=seed
+            )
+            with warnings.catch_warnings():  # heavy nodes that every tree saw: they have no chance
+                warnings.filterwarnings("ignore", "Some inputs do not have OOB", UserWarning)
+                self._forest.fit(x, labelled, sample_weight=weights)
+            chance = self._forest.oob_decision_function_[:, 1]
+            seen = labelled & ~np.isnan(chance)
+            for label in range(len(self._usual)):
+                mine = chance[seen & (given == label)]
+                self._usual[label] = max((mine if mine.size else chance[seen]).mean(), 1e-3)
+            weights = np.where(labelled, (1 / self._usual - 1)[given].clip(min=1e-3), 1.0)
+        self._left_out[nodes.numpy()] = chance
+
+    def _probabilities(self, state: State, rows: Tensor) -> Array:
+        found: Array = state.probabilities(state.logits(self.device, rows)).numpy()
+        return found
+
+    def embed(self, state: State, rows: Tensor) -> Array:
+        """Returns principal components of nodes' embeddings, ``[m, b]``."""
+        from sklearn.decomposition import PCA  # noqa: PLC0415 - slow to import
+
+        if self._pca is None:
+            some = torch.arange(self.state.graph.num_nodes)
+            some = some[evenly_spaced(some.numel(), MEASURED, some.device)]
+            x, seed = self.state.embeddings(self.device, some), self.state.config.parameters.seed
+            count = min(DIMENSIONS, *x.shape)
+            self._pca = PCA(count, svd_solver="randomized", random_state=seed).fit(x.numpy())
+        parts = torch.split(rows, MEASURED)
+        found = [self._pca.transform(state.embeddings(self.device, part).numpy()) for part in parts]
+        return np.concatenate(found)
+
+    def scores(self, state: State, rows: Tensor) -> Array:
+        """Returns the novelty of nodes, 0 to 1, ``[m]``; rows may come from an extended state."""
+        proba = self._probabilities(state, rows)
+        likely = np.sqrt(proba.max(axis=1))
+        if self._forest is None or not rows.numel():
+            return np.asarray(1 - likely)
+        chance = np.full(len(proba), np.nan)
+        there = rows.numpy() < len(self._left_out)
+        chance[there] = self._left_out[rows.numpy()[there]]
+        far = np.isnan(chance)
+        if far.any():
+            x = np.hstack([self.embed(state, rows[torch.from_numpy(far)]), proba[far]])
+            chance[far] = self._forest.predict_proba(x)[:, 1]
+        return np.asarray(1 - np.minimum(1, chance / self._usual[proba.argmax(axis=1)]) * likely)
+
+    def threshold(self, reject: float) -> float:
+        """Returns the novelty that a share ``reject`` of held-out nodes is above.
+
+        It is the conformal quantile: a node of a known class, exchangeable with those held out, is
+        refused with at most that probability. Judges weigh as they do for probabilities.
+        """
+        if not isinstance(reject, float | int) or not 0 < reject < 1:
+            raise InputError(f"Expected 'reject' between 0 and 1 (got {reject!r}); give 0.05.")
+        judges, weights = self.state.shifted_judges(self.device)
+        count = judges.numel()
+        if count < math.ceil(1 / reject) - 1:
+            raise InputError(
+                f"Expected at least {math.ceil(1 / reject) - 1} held-out nodes to refuse "
+                f"{100 * reject:g} % (got {count}); learn more labels with a "
+                "'validation_fraction' above 0."
+            )
+        if self._judged is None:
+            scores = self.scores(self.state, judges)
+            order = np.argsort(scores)
+            self._judged = scores[order], np.cumsum(weights[order])
+        scores, below = self._judged
+        wanted = (1 - reject) * below[-1] * (1 + 1 / count)  # one more node, as novel as can be
+        return float(scores[min(np.searchsorted(below, wanted * (1 - 1e-9)), count - 1)])
+
+
+def novel_nodes(
+    state: State, device: torch.device, reject: float = REJECT, rows: Tensor | None = None
+) -> tuple[Tensor, Array, Array]:
+    """Finds nodes without a label that fit no known class, the most novel first.
+
+    Returns their rows, their novelty and their group from 1 on, the largest first. Nodes of a group
+    are alike (k-means; the number of best silhouette), which one new class may be, or a part.
+    """
+    detector = Novelty.of(state, device)
+    asked = state.unlabelled() if rows is None else rows
+    scores, limit = detector.scores(state, asked), detector.threshold(reject)
+    order = np.argsort(-scores, kind="stable")
+    order = order[scores[order] > limit]
+    found = asked[torch.from_numpy(order)]
+    groups = np.ones(order.size, dtype=np.int64)
+    if order.size >= 2 * FEWEST:
+        groups = _groups(detector.embed(state, found), state.config.parameters.seed)
+    return found, scores[order], groups
+
+
+def _groups(space: Array, seed: int) -> Array:
+    from sklearn.cluster import KMeans  # noqa: PLC0415 - slow to import
+    from sklearn.metrics import silhouette_score  # noqa: PLC0415 - as above
+
+    best = (-1.0, np.zeros(len(space), dtype=np.int64))
+    for count in range(2, min(MOST_GROUPS, len(space) // FEWEST) + 1):
+        labels = KMeans(count, n_init=3, random_state=seed).fit_predict(space)
+        if np.unique(labels).size > 1:
+            size = min(len(space), MEASURED)
+            good = silhouette_score(space, labels, sample_size=size, random_state=seed)
+            best = max(best, (float(good), labels), key=lambda pair: pair[0])
+    counts = np.bincount(best[1])
+    rank = np.empty_like(counts)
+    rank[np.argsort(-counts, kind="stable")] = np.arange(1, counts.size + 1)
+    return rank[best[1]]
+
+
+def last_novel(state: State, device: torch.device) -> dict[str, Any] | None:
+    """Counts those of the last nodes without a label that fit no known class; None: nobody knows.
+
+    ``surely`` tells whether they are more than chance and few held-out nodes explain.
+    """
+    held = state.held_out.pairs.length
+    if not state.classes or held < math.ceil(1 / REJECT) - 1:
+        return None
+    rows, first = state.unlabelled(), 0
+    for entry in reversed(state.history):
+        if entry.removed_nodes:
+            break
+        if entry.new_nodes:
+            first = state.graph.num_nodes - entry.new_nodes
+            break
+    last = rows[rows >= first]
+    asked = last[evenly_spaced(last.numel(), LOOKED_AT, last.device)]
+    if not asked.numel():
+        return None
+    found, _, groups = novel_nodes(state, device, rows=asked)
+    count, m = found.numel(), asked.numel()
+    noise = math.sqrt(REJECT * (1 - REJECT) * m * (1 + m / held))
+    return {
+        "last": last.numel(),
+        "asked": m,
+        "novel": count,
+        "expected": round(REJECT * m),
+        "surely": count > REJECT * m + SURELY * noise,
+        "groups": np.bincount(groups)[1:].tolist() if count else [],
+    }
