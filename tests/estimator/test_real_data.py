@@ -337,7 +337,7 @@ def test_what_is_removed_was_never_seen(tmp_path: Path):
     assert removed.classes_.tolist() == ["c0", "c1", "c2", "c3"]
     removed.remove(gone["ids"])
     never.learn(**kept)
-    weights = [clf._now().learner.method._solved() for clf in (never, removed)]
+    weights = [clf._now().learner.method.solved() for clf in (never, removed)]
     assert torch.allclose(*weights, atol=1e-9)
     assert removed.classes_.tolist() == ["c0", "c1", "c2"]  # a class without nodes is gone
     assert removed.history_[-1]["removed_classes"] == ["c3"]

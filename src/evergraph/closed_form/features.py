@@ -253,7 +253,7 @@ class PropagatedFeatures(Rows):
         added: list[Tensor] = []  # the hops so far of the present columns, when they are added up
         for index, start, block in self._propagated():
             whole = self._step >= self.columns  # then a second pass would tell nothing new
-            length = torch.linalg.vector_norm(block, dim=1) if whole else self._lengths_of[index]
+            length = torch.linalg.vector_norm(block, dim=1) if whole else self.hop_lengths[index]
             unit = self._activate(block, torch.where(length > 0, length, 1), start)
             if self.config.combine == "concatenate":
                 first = index * self.columns + start
@@ -264,7 +264,7 @@ class PropagatedFeatures(Rows):
                 yield slice(start, start + unit.shape[1]), added[0]
 
     @cached_property
-    def _lengths_of(self) -> Tensor:
+    def hop_lengths(self) -> Tensor:
         """The lengths of every hop's rows, ``[hops, n]``."""
         n, hops = self.num_nodes, len(self.config.powers)
         squares = torch.zeros(hops, n, dtype=torch.float64, device=self.features.device)
@@ -291,30 +291,30 @@ class PropagatedFeatures(Rows):
         for start in range(0, self.columns, self._step):
             block = self._columns(start, min(start + self._step, self.columns))
             # Where each of the nodes is among the rows, as fewer and fewer are given.
-            for power, place in enumerate(self._places):
+            for power, place in enumerate(self.places):
                 if power:
-                    block = self._matrices[power - 1].times(block)
+                    block = self.matrices[power - 1].times(block)
                 if power in powers:
                     yield powers.index(power), start, block if place is None else block[place]
 
     def _columns(self, start: int, stop: int) -> Tensor:
         """Returns columns of the features or of their projection, rows scaled as configured."""
         last = min(stop, self._own)
-        if self._directions is None or start == last:
+        if self.directions is None or start == last:
             block = take_columns(self.features, start, last)
         else:
             with torch.no_grad():
-                block = project(self.features, self._directions[:, start:last])
+                block = project(self.features, self.directions[:, start:last])
         if stop > last:
             ones = torch.ones(block.shape[0], 1, device=block.device)
             block = torch.cat([block, self.features.shape[1] ** 0.5 * ones], dim=1)
         if self.config.scaling == "none":
             return block
-        lengths = self._lengths[:, None]
-        return block / lengths if self._directions is None else block.div_(lengths)
+        lengths = self.lengths[:, None]
+        return block / lengths if self.directions is None else block.div_(lengths)
 
     @cached_property
-    def _lengths(self) -> Tensor:
+    def lengths(self) -> Tensor:
         """The lengths of all nodes' features, one for those of zeros, ``[n]``."""
         lengths = row_lengths(self.features)
         if self.config.constant is True:
@@ -322,7 +322,7 @@ class PropagatedFeatures(Rows):
         return torch.where(lengths > 0, lengths, 1)
 
     @cached_property
-    def _matrices(self) -> list[PropagationMatrix]:
+    def matrices(self) -> list[PropagationMatrix]:
         """One for every step."""
         how = (self.config.normalisation, self.config.self_loops)
         if isinstance(self.graph, tuple):
@@ -330,7 +330,7 @@ class PropagatedFeatures(Rows):
         return [propagation_matrix(self.graph, *how)] * self.config.reach
 
     @cached_property
-    def _places(self) -> list[Tensor | None]:
+    def places(self) -> list[Tensor | None]:
         """Where the nodes are among what 0, 1, … steps give; None: all of it, in order."""
         if not isinstance(self.graph, tuple):
             return [None] * (self.config.reach + 1)
@@ -341,7 +341,7 @@ class PropagatedFeatures(Rows):
         return places
 
     @cached_property
-    def _directions(self) -> Tensor | None:
+    def directions(self) -> Tensor | None:
         """What features are projected on, ``[d, columns]``; random ones never change."""
         if self.basis is not None or self.config.projection is None:
             return self.basis

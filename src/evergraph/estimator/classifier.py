@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from evergraph.estimator.step import OnEvent, advance, refit
 from evergraph.estimator.transaction import load_state, save_state
 from evergraph.nn.device import pick_device
 from evergraph.stream.features import Scaling
+
+if TYPE_CHECKING:
+    from evergraph.estimator.explanation import Explanation
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -246,6 +249,17 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         everyone = torch.arange(state.graph.num_nodes) if rows is None else rows
         found: Array = state.embeddings(pick_device(self.device), everyone).numpy()
         return found
+
+    def explain(self, ids: Any) -> list[Explanation]:
+        """Tells which neighbours and features decided on each node's class, against the runner-up.
+
+        Exact for ``analytic``, by integrated gradients for networks; other methods are refused. It
+        is computed on the CPU, from what is around a node, whose features are as scaled.
+        """
+        from evergraph.estimator.explanation import explain  # noqa: PLC0415 - seldom needed
+
+        state = self._learned()
+        return explain(state, state.graph.find(read_ids(ids), "ids"))
 
     def score(self, ids: Any, labels: Any, sample_weight: Any = None) -> float:
         """Returns the share of correct predictions, as scikit-learn's classifiers do."""

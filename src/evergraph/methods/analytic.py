@@ -238,7 +238,7 @@ class Analytic(Method[AnalyticConfig]):
 
             def show(nodes: Tensor) -> tuple[Tensor, Tensor]:
                 x = rows.rows(nodes)
-                return x @ self._solved().to(x.dtype), x
+                return x @ self.solved().to(x.dtype), x
 
             selector = SELECTORS[self.config.selector].make(self.config.r)
             self.buffer.update(selection_pool(ctx, self.buffer, show), selector)
@@ -268,13 +268,13 @@ class Analytic(Method[AnalyticConfig]):
         """Infers every node's class in the graph; classes without a row are never chosen."""
         if not self.moments.labels:  # all that was taught is taken back
             return torch.zeros(ctx.view.num_nodes, ctx.view.num_classes, device=ctx.device)
-        scores = self.rows(ctx).times(self._solved())
+        scores = self.rows(ctx).times(self.solved())
         found = self.selection.infer(scores, self._features(ctx), ctx.adjacency)
         return self._logits(found, ctx.view.num_classes)
 
     def predict_field(self, field: ReceptiveField, num_classes: int, *, seed: int) -> Tensor:
         """Infers the class of some nodes where scores are not propagated."""
-        found = self._near(field, seed).times(self._solved())
+        found = self._near(field, seed).times(self.solved())
         return self._logits(found if field.rows is None else found[field.rows], num_classes)
 
     def embedding_reach(self) -> int | None:
@@ -309,7 +309,7 @@ class Analytic(Method[AnalyticConfig]):
         """The temperature that suits scores of left-out training nodes."""
         return self.selection.temperature
 
-    def _solved(self) -> Tensor:
+    def solved(self) -> Tensor:
         """Returns the weights, ``[d, k]``; what was restored solves for them again."""
         if self._weights is None:
             ridge = Ridge(self.moments, self.selection.weighing)
