@@ -53,10 +53,10 @@ def learned(dataset: str, method: str, seed: int, settings: dict[str, Any], devi
 
 
 def choose(
-    found: Explanation, generator: np.random.Generator
+    found: Explanation, generator: np.random.Generator, most_steps: int
 ) -> tuple[list[int], list[int]] | None:
     """Returns the nodes that add most and others as far away; None if there are too few."""
-    rest = found.steps > 0
+    rest = (found.steps > 0) & (found.steps <= most_steps)
     nodes, added, steps = np.array(found.nodes)[rest], found.by_node[rest], found.steps[rest]
     order = np.argsort(-added, kind="stable")
     named, others = order[:TAKEN], []
@@ -79,16 +79,18 @@ def without(state: State, row: int, nodes: list[int], device: torch.device) -> t
     return after.logits(device, torch.tensor([row]))[0]
 
 
-def measure(clf: Any, nodes: torch.Tensor, count: int, seed: int, device: str) -> dict[str, float]:
+def measure(
+    clf: Any, nodes: torch.Tensor, count: int, seed: int, *, most_steps: int, device: str
+) -> dict[str, float]:
     generator, state = np.random.default_rng(seed), clf._now()
     changed, fell, margins, missing = [], [], [], []
-    seconds, device = 0.0, torch.device(device)
+    seconds, explained, device = 0.0, 0, torch.device(device)
     for row in generator.permutation(nodes.numpy()).tolist():
         started = time.perf_counter()
         found = clf.explain([row])[0]
-        seconds += time.perf_counter() - started
-        chosen = choose(found, generator)
-        if chosen is None:
+        seconds, explained = seconds + time.perf_counter() - started, explained + 1
+        chosen = choose(found, generator, most_steps)
+        if chosen is None or found.against is None:
             continue
         before = [state.classes.index(name) for name in (found.label, found.against)]
         after = [without(state, row, taken, device) for taken in chosen]
@@ -109,7 +111,7 @@ def measure(clf: Any, nodes: torch.Tensor, count: int, seed: int, device: str) -
         "margin lost by named": 100 * loss[0],
         "margin lost by others": 100 * loss[1],
         "most missing": max(missing),
-        "seconds each": seconds / len(changed),
+        "seconds each": seconds / explained,
     }
 
 
@@ -118,6 +120,7 @@ def main() -> None:
     parser.add_argument("--dataset", required=True)
     parser.add_argument("--method", action="append", required=True)
     parser.add_argument("--nodes", type=int, default=200)
+    parser.add_argument("--most-steps", type=int, default=99, help="1: direct neighbours alone")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--set", action="append", default=[], help="key=value for networks")
     parser.add_argument("--device", default="cpu")
@@ -127,9 +130,11 @@ def main() -> None:
     settings = parse_settings(options.set)
     for method in options.method:
         clf, nodes = learned(options.dataset, method, options.seed, settings, options.device)
-        found = measure(clf, nodes, options.nodes, options.seed, options.device)
+        asked = {"most_steps": options.most_steps, "device": options.device}
+        found = measure(clf, nodes, options.nodes, options.seed, **asked)
         shown = {key: round(float(value), 6) for key, value in found.items()}
         what = {"dataset": options.dataset, "method": method, "seed": options.seed}
+        what["most steps"] = options.most_steps
         print(json.dumps({**what, **shown}), flush=True)
 
 
