@@ -438,7 +438,7 @@ class GrowingGraph:
             pairs = np.concatenate([pairs, pairs[::-1, near >= counts.size]], axis=1)
         part = Adjacency.from_edges(torch.from_numpy(pairs), order.size, symmetric=links)
         rows = torch.from_numpy(found[order])
-        part = replace(part, whole_degree=self._degree_of(rows))
+        part = replace(part, whole_degree=self.degree_of(rows))
         return Neighbourhood(rows, self.take(rows), part)
 
     def field(self, nodes: Tensor, depth: int) -> ReceptiveField:
@@ -448,7 +448,7 @@ class GrowingGraph:
         """
         found, within, counts, near = self._reach(nodes, depth)
         rows = torch.from_numpy(found)
-        degree, sources = self._degree_of(rows), torch.from_numpy(near)
+        degree, sources = self.degree_of(rows), torch.from_numpy(near)
         targets = torch.from_numpy(np.repeat(np.arange(counts.size), counts))
         graphs = []
         for inner, outer in zip(within[:-1].tolist(), within[1:].tolist(), strict=True):
@@ -469,7 +469,8 @@ class GrowingGraph:
         found = forward_star.reach(*self._chains(), nodes.numpy(), depth, place)
         return found
 
-    def _degree_of(self, rows: Tensor) -> Tensor:
+    def degree_of(self, rows: Tensor) -> Tensor:
+        """Counts the neighbours of some nodes, ``[m]``."""
         if self._star.num_ends == 2 * self.num_edges:
             return torch.from_numpy(self._star.degree[rows.numpy()]).long()
         return self.degree[rows]  # of an older graph nobody has counted them
