@@ -227,10 +227,10 @@ def test_few_of_many_held_out_nodes_judge_and_classes_weigh_what_they_have(
     held = present.held_out
     assert held.pairs.length > 12
     monkeypatch.setattr(state, "MOST_JUDGED", 12)
-    assert present._judges().nodes.numel() == held.pairs.length  # all nodes are predicted anyway
+    assert present.judges().nodes.numel() == held.pairs.length  # all nodes are predicted anyway
     monkeypatch.setattr(state, "SMALL", 0)
     present.__dict__.pop("_logits")
-    judges = present._judges()
+    judges = present.judges()
     assert torch.bincount(judges.labels).tolist() == [2] * 6
     assert torch.isin(judges.nodes, held.nodes).all()
     accuracy, few, *_ = present.judge(cpu)
@@ -247,7 +247,7 @@ def test_large_classes_have_more_judges(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(state, "MOST_JUDGED", 12)
     monkeypatch.setattr(state, "SMALL", 0)
     clf._now().__dict__.pop("_logits")
-    assert torch.bincount(clf._now()._judges().labels).tolist() == [9, 3]
+    assert torch.bincount(clf._now().judges().labels).tolist() == [9, 3]
 
 
 def test_a_learner_is_copied_only_to_learn():

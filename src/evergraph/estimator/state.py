@@ -283,7 +283,7 @@ class State:
         have, for probabilities as the unlabelled nodes have them.
         """
         k, counts = len(self.classes), torch.bincount(self.held_out.labels, minlength=1)
-        judges = self._judges()
+        judges = self.judges()
         if not judges.nodes.numel():
             self.logits(device, judges.nodes)  # known from now on, unless the graph is large
             own = self.learner.method.temperature
@@ -329,7 +329,7 @@ class State:
             counts = (held * (1 / fraction - 1)).round().int().tolist()
         return [*counts, *[0] * (k - len(counts))]
 
-    def _judges(self) -> LabelledNodes:
+    def judges(self) -> LabelledNodes:
         """Chooses the held-out nodes that judge: all of them where all nodes are predicted.
 
         Otherwise, of every class those that come first by a hash. Of small classes there are more

@@ -55,7 +55,7 @@ def watch(state: State, change: Change, device: torch.device) -> tuple[list[Comp
         most = max(FEW_NEWCOMERS, min(MOST_ROWS, MOST_VALUES // max(graph.width, 1)))
         some, others = _some(new, most), evenly_spaced(first, most, new.device)
         degrees, arrivals = _degrees(state, some, others)
-        found += [*_confidence(state, new, device), *_features(state, some, others), degrees]
+        found += [*_confidence(state, new, device), *_features(state, some, others), *degrees]
     made = {"features": graph.width}  # of which the strongest are here
     by_kind = [(kind, [one for one in found if one.kind == kind]) for kind in KINDS]
     decided = (_decide(part, made.get(kind, len(part))) for kind, part in by_kind)
@@ -238,22 +238,22 @@ def _band(gap: float, n: int, m: int) -> tuple[float, float]:
     return gap - room, gap + room
 
 
-def _degrees(state: State, new: Tensor, old: Tensor) -> tuple[Comparison, list[int]]:
+def _degrees(state: State, new: Tensor, old: Tensor) -> tuple[list[Comparison], list[int]]:
     """Compares degrees with those of the nodes there, and with those of earlier newcomers.
 
     Where nodes gather edges with time newcomers always have few: both must differ, and the larger
     p counts. The first batch is no newcomer.
     """
     sides = [state.graph.degree_of(rows).numpy()[:, None] for rows in (new, old)]
-    (p,), shares = _kolmogorov(*sides)
-    n, m = new.numel(), old.numel()
-    sizes = np.frexp(sides[0][:, 0].astype(float))[1]  # 0, 1, 2 to 3, 4 to 7, …
+    sizes = np.frexp(sides[0].astype(float))[1]  # 0, 1, 2 to 3, 4 to 7, …
+    arrivals = np.bincount(sizes[:, 0]).tolist()
     past = [np.repeat(np.arange(len(e.arrivals)), e.arrivals) for e in state.history[1:-1]]
-    before = np.concatenate([*past, np.empty(0, dtype=int)])
-    if before.size >= FEW_NEWCOMERS:
-        p = max(p, _kolmogorov(sizes[:, None], before[:, None])[0][0])
+    if sum(map(len, past)) < FEW_NEWCOMERS:
+        return [], arrivals
+    (p,), shares = _kolmogorov(*sides)
+    (also,), _ = _kolmogorov(sizes, np.concatenate(past)[:, None])
     a, b = shares[:, 0]
-    return _compare("degrees", (a, b), _band(a - b, n, m), p), np.bincount(sizes).tolist()
+    return [_compare("degrees", (a, b), _band(a - b, len(new), len(old)), max(p, also))], arrivals
 
 
 def _some(rows: Tensor, most: int) -> Tensor:
