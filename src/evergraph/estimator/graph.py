@@ -471,8 +471,9 @@ class GrowingGraph:
 
     def degree_of(self, rows: Tensor) -> Tensor:
         """Counts the neighbours of some nodes, ``[m]``."""
-        if self._star.num_ends == 2 * self.num_edges:
-            return torch.from_numpy(self._star.degree[rows.numpy()]).long()
+        star = self._star
+        if star.num_ends == 2 * self.num_edges and star.degree.size >= self.num_nodes:
+            return torch.from_numpy(star.degree[rows.numpy()]).long()
         return self.degree[rows]  # of an older graph nobody has counted them
 
     def has_edges(self, pairs: Tensor) -> Tensor:

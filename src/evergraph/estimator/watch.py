@@ -30,6 +30,8 @@ MOST_VALUES = 8_000_000
 KEPT = 5
 #: An interval of 95 %, in standard errors, and the same for the distance of two distributions.
 Z, KOLMOGOROV = 1.960, 1.358
+#: The least standard error of a mean confidence that is no rounding.
+LEAST = 1e-5
 REMEDIES = {
     "confidence": "label some of them, the least sure first, and learn them",
     "features": "check how these columns are made; if the change is real, label some of the new "
@@ -173,7 +175,7 @@ def _confidence(state: State, new: Tensor, device: torch.device) -> list[Compari
     proba = state.probabilities(state.logits(device, torch.cat(sides))).max(dim=1).values
     mine, others = proba[: sides[0].numel()].numpy(), proba[sides[0].numel() :].numpy()
     error = (mine.var(ddof=1) / mine.size + others.var(ddof=1) / others.size) ** 0.5
-    if not error > 0:
+    if error < LEAST:  # all alike
         return []
     p = ttest_ind(mine, others, equal_var=False, alternative="less").pvalue
     gap = mine.mean() - others.mean()

@@ -24,7 +24,7 @@ const grid = (label, rows, columns) =>
       title: title || `Sort by ${head}`,
       words: form === "words",
       value: (row) => FORMS[form][0](row[key]),
-      cell: (row) => h("span", { class: "wrapped" }, FORMS[form][1](row[key])),
+      cell: (row) => h("span", { class: Array.isArray(row[key]) && "wrapped" }, FORMS[form][1](row[key])),
     })),
     rows,
   );
@@ -92,14 +92,15 @@ function drift(body) {
   const kinds = data.order.slice(1).filter((kind) => found.some((one) => one.kind === kind));
   const hidden = new Set();
   const host = h("div");
-  const point = ({ change, n, value, before, low, high }) => ({
-    ...{ x: change, n, mean: value - before, std: null, low, high },
-  });
+  const point = ({ change: x, n, value, before, low, high }) => {
+    return { x, n, mean: value - before, std: null, low, high };
+  };
   const paint = () => {
-    const series = kinds.map((name) => {
+    const drawn = kinds.filter((kind) => !hidden.has(kind));
+    const series = drawn.map((name) => {
       const mine = new Map(); // of several columns the first, which stands out most
       found.forEach((one) => one.kind === name && !mine.has(one.change) && mine.set(one.change, one));
-      return { name, points: hidden.has(name) ? [] : [...mine.values()].map(point) };
+      return { name, points: [...mine.values()].map(point) };
     });
     const axis = { xTitle: "change", xName: "change", limits: [-100, 100] };
     host.replaceChildren();
