@@ -8,7 +8,8 @@
 each release, the accuracy on the packages that are new in it and the alarms that were raised.
 ``random``: a model of some of the first release's packages gets the others in random batches
 without labels; ``labelled`` learns random batches. Printed is how many changes raised an alarm, by
-kind: the rate that is stated is ``FALSE_ALARMS`` in ``estimator/watch.py``, all kinds together.
+kind (the stated rate is ``FALSE_ALARMS`` in ``estimator/watch.py``, all kinds together), and how many
+had a small p.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ import torch
 from evergraph import ContinualNodeClassifier
 from evergraph.stream import TaskStream, protocol_for
 from evergraph.stream.datasets import load_graph
+
+#: Of comparisons that are made once a change, such a share is to have less.
+SMALL = 0.2
 
 
 def alarms(clf: ContinualNodeClassifier) -> list[dict[str, object]]:
@@ -91,6 +95,8 @@ def shuffled(
             count += 1
             found["any"] += bool(alarms(clf))
             found.update({str(one["kind"]) for one in alarms(clf)})
+            below = [one for one in clf.history_[-1]["watch"] if one["p"] < SMALL]
+            found.update({f"{one['kind']}, p < {SMALL}" for one in below})
     return count, found
 
 
