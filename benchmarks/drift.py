@@ -8,8 +8,8 @@
 each release, the accuracy on the packages that are new in it and the alarms that were raised.
 ``random``: a model of some of the first release's packages gets the others in random batches
 without labels; ``labelled`` learns random batches. Printed is how many changes raised an alarm, by
-kind (the stated rate is ``FALSE_ALARMS`` in ``estimator/watch.py``, all kinds together), and how many
-had a small p.
+kind (the stated rate is ``FALSE_ALARMS`` in ``estimator/watch.py``, all kinds together), and how
+many had a small p.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ def test_report_makes_a_page_of_a_state_and_leaves_it_as_it_was(folder: Path, co
     before = contents(folder / "state")
     answer = command("report", "state", "-o", "page.html")
     assert answer.code == 0, answer
-    assert "version 0 · page.html" in answer.out
+    assert "version 1 · page.html" in answer.out
     assert contents(folder / "state") == before
     page = (folder / "page.html").read_text()
     assert "<h1>state</h1>" in page
