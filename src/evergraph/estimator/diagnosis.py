@@ -17,11 +17,10 @@ from evergraph.estimator.graph import Id
 from evergraph.estimator.inputs import Change
 from evergraph.estimator.novelty import last_novel
 from evergraph.estimator.state import MOST_JUDGED, State
+from evergraph.estimator.watch import sentences
 from evergraph.methods import Method
 from evergraph.stream import LabelledNodes
 
-#: Points that a class may lose on held-out nodes before a warning.
-ALARM = 10.0
 #: Held-out nodes of a class from which on it counts as missed if all of them are.
 FEW = 3
 #: How many times the labels of the smallest class the largest has before a warning.
@@ -82,6 +81,7 @@ def diagnose(state: State, device: torch.device) -> dict[str, Any]:
         },
         "memory_bytes": state.learner.method.memory_bytes(),
         "novel": (novel := last_novel(state, device)),
+        "alarms": alarms(state),
         "warnings": _warnings(state, classes, isolated) + _novel_words(novel),
     }
 
@@ -100,8 +100,14 @@ def _novel_words(novel: dict[str, Any] | None) -> list[str]:
     ]
 
 
+def alarms(state: State) -> list[dict[str, Any]]:
+    """Lists what the watch found amiss in the last change, surest first within its kind."""
+    last = state.history[-1].watch if state.history else []
+    return [one.model_dump() for one in last if one.alarm]
+
+
 def noticed(state: State) -> list[str]:
-    """Says what the last change shows of classes that are missed, with the remedy."""
+    """Says what the last change shows of drift and of classes that are missed, with the remedy."""
     if not state.history:
         return []
     last, names = state.history[-1], state.classes
@@ -142,7 +148,7 @@ def noticed(state: State) -> list[str]:
             f"Neighbours mislead: features alone would do better by {told['better']:.1f} points "
             f"on {told['judged']} held-out nodes; {other} may help."
         )
-    return found
+    return [*sentences(last.watch), *found]
 
 
 def features_alone(
@@ -251,11 +257,6 @@ def _warnings(state: State, classes: list[dict[str, Any]], isolated: int) -> lis
             found.append(f"Class {name!r} has no node in the buffer: {fate}.")
         if entry["held_out"] == 0:
             found.append(f"Class {name!r} has no held-out node: its accuracy is unknown.")
-        elif entry["accuracy"] is not None and entry["best_accuracy"] - entry["accuracy"] > ALARM:
-            found.append(
-                f"Class {name!r} fell from {entry['best_accuracy']:.1f} % to "
-                f"{entry['accuracy']:.1f} % on held-out nodes: more labels or a larger buffer help."
-            )
     reports = [entry.report for entry in state.history[1:]]
     beyond = sum(report.get("rows_beyond_scale", 0) for report in reports)
     rows = sum(entry.new_nodes for entry in state.history[1:])

@@ -91,7 +91,7 @@ class ExtendedGraph(GrowingGraph):
         part = Adjacency.from_edges(place, rows.numel(), symmetric=False)
         degree = torch.bincount(torch.searchsorted(rows, self._touched(rows)), minlength=len(rows))
         old = rows < len(self.names)
-        degree[old] += self._base._degree_of(rows[old])
+        degree[old] += self._base.degree_of(rows[old])
         return rows, replace(part, whole_degree=degree)
 
     def _around(self, inner: Tensor) -> tuple[Tensor, Tensor]:

@@ -439,7 +439,7 @@ class GrowingGraph:
             pairs = np.concatenate([pairs, pairs[::-1, near >= counts.size]], axis=1)
         part = Adjacency.from_edges(torch.from_numpy(pairs), order.size, symmetric=links)
         rows = torch.from_numpy(found[order])
-        part = replace(part, whole_degree=self._degree_of(rows))
+        part = replace(part, whole_degree=self.degree_of(rows))
         return Neighbourhood(rows, self.take(rows), part)
 
     def field(self, nodes: Tensor, depth: int) -> ReceptiveField:
@@ -449,7 +449,7 @@ class GrowingGraph:
         """
         found, within, counts, near = self._reach(nodes, depth)
         rows = torch.from_numpy(found)
-        degree, sources = self._degree_of(rows), torch.from_numpy(near)
+        degree, sources = self.degree_of(rows), torch.from_numpy(near)
         targets = torch.from_numpy(np.repeat(np.arange(counts.size), counts))
         graphs = []
         for inner, outer in zip(within[:-1].tolist(), within[1:].tolist(), strict=True):
@@ -470,9 +470,11 @@ class GrowingGraph:
         found = forward_star.reach(*self._chains(), nodes.numpy(), depth, place)
         return found
 
-    def _degree_of(self, rows: Tensor) -> Tensor:
-        if self._star.num_ends == 2 * self.num_edges:
-            return torch.from_numpy(self._star.degree[rows.numpy()]).long()
+    def degree_of(self, rows: Tensor) -> Tensor:
+        """Counts the neighbours of some nodes, ``[m]``."""
+        star = self._star
+        if star.num_ends == 2 * self.num_edges and star.degree.size >= self.num_nodes:
+            return torch.from_numpy(star.degree[rows.numpy()]).long()
         return self.degree[rows]  # of an older graph nobody has counted them
 
     def has_edges(self, pairs: Tensor) -> Tensor:

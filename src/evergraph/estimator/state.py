@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -54,13 +54,35 @@ MANY, BLOCK = 50_000, 10_000
 MOST_JUDGED = 500
 #: About how many nodes of a large graph tell the class shares of those without a label.
 FEW_UNLABELLED = 200
+#: So many newcomers, or judges of a class, can tell anything: fewer are not compared with others.
+FEW_NEWCOMERS, FEW_JUDGES = 50, 5
+
+
+class Comparison(Config):
+    """What the watch compared: newcomers with others, or a class with what it was; in percent.
+
+    ``low`` and ``high`` are the 95 % interval of ``value`` minus ``before``. ``where`` names a
+    class or a column. An alarm comes with its remedy.
+    """
+
+    kind: str
+    where: str
+    value: float
+    before: float
+    low: float
+    high: float
+    p: float = Field(ge=0, le=1)
+    alarm: bool = False
+    remedy: str = ""
 
 
 class Entry(Config):
     """What one change did; accuracies in percent on held-out nodes.
 
     ``class_accuracy`` is by class in order of arrival, None without held-out nodes.
-    ``class_labels`` counts the labels that were learned by then, by class. ``temperature`` is what
+    ``class_judged`` counts the nodes it is measured on, ``class_labels`` the labels that were
+    learned by then. ``watch`` has what newcomers and classes were compared with (``watch.py``),
+    ``arrivals`` counts newcomers by degree, in powers of two. ``temperature`` is what
     logits are divided by for probabilities, once they are evened with ``exponent`` (see
     ``metrics.py``), ``calibration_error`` what that leaves;
     ``calibrated_on`` says which nodes tell: None, and a temperature of 1, where none can.
@@ -78,13 +100,23 @@ class Entry(Config):
     held_out: int = Field(ge=0)
     accuracy: float | None
     class_accuracy: list[float | None]
+    class_judged: list[int] = Field(default_factory=list)
     class_labels: list[int] = Field(default_factory=list)
     temperature: float = Field(default=1.0, gt=0)
     exponent: float = Field(default=0.0, ge=0, le=1)
     calibration_error: float | None = None
     calibrated_on: str | None = None
     memory_bytes: int = Field(ge=0)
+    watch: list[Comparison] = Field(default_factory=list)
+    arrivals: list[Annotated[int, Field(ge=0, le=1 << 20)]] = Field(default_factory=list)
     report: dict[str, Any]
+
+    @property
+    def comparable(self) -> bool:
+        """Whether there are enough nodes to compare with those before."""
+        new = min(self.new_nodes, self.num_nodes - self.new_nodes)
+        judged = max(self.class_judged, default=0) if self.step else 0
+        return new >= FEW_NEWCOMERS or judged >= FEW_JUDGES
 
     def line(self) -> bytes:
         """Returns the entry as a line of JSON."""
@@ -106,6 +138,7 @@ class Judgement(NamedTuple):
     exponent: float
     calibration_error: float | None  # with what other nodes chose
     calibrated_on: str | None = "held-out nodes"  # what chose temperature and exponent
+    judged: Sequence[int] = ()  # nodes by class
 
 
 @dataclass(frozen=True)
@@ -263,7 +296,8 @@ class State:
         by_class = [_percent(right[labels == label]) for label in range(k)]
         accuracy = 100.0 * float((right * weights).sum()) / float(weights.sum())
         held = (logits.double().numpy(), labels.numpy())
-        return Judgement(accuracy, by_class, *_calibrate(*held, shifted))
+        judged = torch.bincount(labels, minlength=k).tolist()
+        return Judgement(accuracy, by_class, *_calibrate(*held, shifted), judged=judged)
 
     def shifted_judges(self, device: torch.device) -> tuple[Tensor, Array]:
         """Returns held-out nodes that judge, and weights for the classes of unlabelled nodes."""

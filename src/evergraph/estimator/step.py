@@ -27,6 +27,7 @@ from evergraph.estimator.diagnosis import (
 from evergraph.estimator.graph import GrowingGraph, Grown, Id, Neighbourhood, kind_of, show
 from evergraph.estimator.inputs import Change
 from evergraph.estimator.state import Edits, Entry, GrownLabels, State, draw_share, move
+from evergraph.estimator.watch import watch
 from evergraph.events import Event, Stage
 from evergraph.nn.device import denormals_flushed, warn_of_memory
 from evergraph.rng import make_generator
@@ -133,6 +134,7 @@ def complete(
         held_out=following.held_out.pairs.length,
         accuracy=judged.accuracy,
         class_accuracy=judged.by_class,
+        class_judged=list(judged.judged),
         class_labels=learned.tolist(),
         temperature=judged.temperature,
         exponent=judged.exponent,
@@ -141,10 +143,15 @@ def complete(
         memory_bytes=method.memory_bytes(),
         report={**told, **report},
     )
-    lines = following.lines.append(np.frombuffer(entry.line(), dtype=np.uint8))
-    finished = replace(following, history=(*state.history, entry), lines=lines)
+    finished = replace(following, history=(*state.history, entry))
     finished.adopt(following)
-    return finished
+    if entry.comparable:
+        compared, arrivals = watch(finished, change, device)
+        entry = entry.model_copy(update={"watch": compared, "arrivals": arrivals})
+    lines = following.lines.append(np.frombuffer(entry.line(), dtype=np.uint8))
+    following = replace(finished, history=(*state.history, entry), lines=lines)
+    following.adopt(finished)
+    return following
 
 
 def refit(state: State, labels: Mapping[Id, Id], device: torch.device) -> State:

@@ -141,7 +141,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "a folder as a table": (("learn", "state", "--nodes", "state"), "'state'"),
     "a version not there": (("inspect", "state", "--version", "99"), "99"),
     "a table as a state": (("inspect", "nodes.csv"), "'nodes.csv'"),
-    "a state as runs": (("report", "state"), "evergraph inspect state"),
+    "figures of a state": (("report", "state", "--figures", "f"), "'--figures' with runs"),
     "runs into a state": (("compare", "--output", "state"), "an estimator's state"),
     "a run into a state": (("run", "--output", "state"), "an estimator's state"),
 }
@@ -170,6 +170,22 @@ def test_bad_input_exits_2_with_a_sentence_and_changes_nothing(
     assert mention in answer.err
     assert contents(folder / "state") == before
     assert sorted(path.name for path in folder.iterdir()) == there
+
+
+def test_report_makes_a_page_of_a_state_and_leaves_it_as_it_was(folder: Path, command: Command):
+    command("learn", "state", "--nodes", "nodes.csv", "--edges", "edges.csv", *OPTIONS)
+    before = contents(folder / "state")
+    answer = command("report", "state", "-o", "page.html")
+    assert answer.code == 0, answer
+    assert "version 1 · page.html" in answer.out
+    assert contents(folder / "state") == before
+    page = (folder / "page.html").read_text()
+    assert "<h1>state</h1>" in page
+    assert command("report", "state").code == 0  # into the folder, where it is in nobody's way
+    assert command("learn", "state", "--edges", "edges.csv").code == 0
+    (folder / "bare.csv").write_text("id,f\na,1\n")
+    assert command("learn", "bare", "--nodes", "bare.csv").code == 0
+    assert command("report", "bare").code == 0  # without any label
 
 
 def test_second_writer_exits_2_and_names_the_first(folder: Path, command: Command):

@@ -15,11 +15,15 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
+import torch
 
+from evergraph import ContinualNodeClassifier
+from evergraph.lab.cli.state_page import state_data
 from evergraph.lab.field import field_data, rows_of_runs
 from evergraph.lab.page import page_data, write_page
-from evergraph.lab.page.render import FIELD_SCRIPTS
+from evergraph.lab.page.render import FIELD_SCRIPTS, STATE_SCRIPTS
 from evergraph.lab.report.collect import collect
 from evergraph.lab.summary import collect_results, compare_pairs
 from made_runs import CLASSES, make_grid, make_run, planted_probability, planted_samples
@@ -462,6 +466,64 @@ def test_page_of_300_runs_opens_within_two_seconds(open_page: OpenPage, tmp_path
         wait_until(page, f"{ready} > 0")
         times.append(page.evaluate(ready))
     assert min(times) < 2000
+
+
+@pytest.fixture(scope="module")
+def state_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a state with a buffer, whose last change brought nodes of another kind."""
+    rng, names = np.random.default_rng(0), [HOSTILE, "b", "c"]
+    path = tmp_path_factory.mktemp("state") / "report.html"
+    few = {"epochs": 20, "channels": 8}
+    clf = ContinualNodeClassifier("replay", buffer_size=30, settings=few, device="cpu")
+    for start in (0, 200, 400):
+        rows, label = np.arange(start, start + 200), rng.integers(0, 3, 200)
+        x = np.eye(3)[label] + 0.3 * rng.normal(size=(200, 3)) + (start == 400)
+        edges = np.stack([rows, rng.integers(0, start + 200, 200)], axis=1)
+        clf.learn(rows, x, edges, [names[one] for one in label])
+    write_page(state_data(clf._now(), 0, "mine", torch.device("cpu")), path, STATE_SCRIPTS)
+    return path
+
+
+@pytest.mark.parametrize("look", ["light", "dark"])
+def test_page_of_a_state_shows_every_section(open_page: OpenPage, state_page: Path, look: Any):
+    page = open_page(state_page, color_scheme=look)
+    draw_all(page)
+    titles = page.locator("main h2").all_inner_texts()
+    assert titles == page.locator("#nav a").all_inner_texts()
+    assert titles[:4] == ["Summary", "Over time", "Classes", "Probabilities"]
+    assert titles[4:] == ["Drift", "Buffer", "Changes"]
+    assert page.locator("section.quiet").count() == 0
+    assert page.locator("img").count() == 0
+    assert page.locator("#classes tbody th").first.inner_text() == HOSTILE
+    assert page.locator("#time circle.dot").count() == 3
+    page.locator("#time select").select_option("1")
+    wait_until(page, "document.querySelectorAll('#time svg circle.dot').length === 3")
+    assert page.locator("#probabilities table.heatmap tbody tr").count() == 3
+    assert "New nodes differ in column '1'" in page.locator("#summary li").first.inner_text()
+    alarmed = page.locator("#drift tbody tr", has_text="alarm")
+    assert alarmed.count() == 3  # every column has moved
+    assert "New nodes differ" in page.locator("#changes tbody tr").first.inner_text()
+    assert "30" in page.locator("#buffer").inner_text()
+    assert (sum(map(int, colours(page)[0][4:-1].split(","))) > 384) == (look == "light")
+    lines = page.locator("#drift path.series").count()
+    page.locator("#drift .legend button", has_text="features").click()
+    wait_until(page, f"document.querySelectorAll('#drift path.series').length === {lines - 1}")
+
+
+@pytest.mark.parametrize("width", [320, 390])
+def test_page_of_a_state_fits_phones(open_page: OpenPage, state_page: Path, width: int):
+    page = open_page(state_page, viewport={"width": width, "height": 800})
+    draw_all(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_page_of_a_state_prints_whole(open_page: OpenPage, state_page: Path):
+    page = open_page(state_page, viewport={"width": 703, "height": 1000})  # A4
+    draw_all(page)
+    page.emulate_media(media="print")
+    widths = "[...document.querySelectorAll('.scroll')].map((e) => [e.scrollWidth, e.clientWidth])"
+    assert all(whole <= wide for whole, wide in page.evaluate(widths))
+    assert page.locator("#nav").is_hidden()
 
 
 def test_field_sorts_and_filters(browser: Any, tmp_path: Path):

@@ -29,7 +29,7 @@ COMMANDS = {
     "compare": ("grids", "Compare methods over datasets and seeds."),
     "tune": ("tuning", "Search for settings on validation nodes."),
     "resume": ("runs", "Continue a run, or finish an interrupted learn."),
-    "report": ("reports", "Turn runs into one HTML page, or into figures."),
+    "report": ("reports", "Turn runs or a state into one HTML page."),
     "experiments": ("reproduce", "List the experiments of the paper."),
     "reproduce": ("reproduce", "Reproduce a table or figure of the paper."),
     "field": ("field", "Show the table of the field, and add rows to it."),

@@ -50,6 +50,9 @@ function seconds(value) {
   return `${(value / 3600).toFixed(1)} h`;
 }
 
+const tile = (title, value, note) =>
+  h("div", { class: "tile" }, h("p", {}, title), h("b", {}, value), h("small", {}, note));
+
 let controls = 0;
 
 // A row of radio buttons that looks like one switch; arrow keys move within it.

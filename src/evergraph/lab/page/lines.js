@@ -31,7 +31,8 @@ function linesChart(host, label, series, { height = 300, xTitle, xName, limits =
           "text-anchor": "end",
         }),
       );
-    for (const value of xs)
+    const apart = Math.ceil((xs.length * 26) / (width - left - right));
+    for (const value of xs.filter((_, index) => index % apart === 0))
       svg.append(
         text(x(value), bottom + 18, String(value), { class: "tick", "text-anchor": "middle" }),
       );

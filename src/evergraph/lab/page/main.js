@@ -1,4 +1,4 @@
-// Puts the page together; sections are drawn when they come near the window.
+// Puts the page of runs together.
 
 const SECTIONS = [
   [
@@ -70,41 +70,6 @@ const SECTIONS = [
   ],
 ];
 
-const drawer = new IntersectionObserver(
-  (entries) =>
-    entries.forEach((entry) => {
-      if (entry.isIntersecting) entry.target.fillIn();
-    }),
-  { rootMargin: "600px" },
-);
-
-function section([id, title, intro, draw], dataset) {
-  const body = h("div", { class: "body" });
-  const lead = h("p", { class: "intro" }, intro);
-  const host = h(
-    "section",
-    { id, class: "waiting", "aria-labelledby": `${id}-title` },
-    h("h2", { id: `${id}-title` }, title),
-    lead,
-    body,
-  );
-  host.fillIn = () => {
-    if (body.hasChildNodes()) return;
-    drawer.unobserve(host);
-    const outcome = draw(body, dataset);
-    host.className = outcome === true ? "" : "quiet";
-    if (outcome === true) {
-      lead.after(exports(body, `${data.title}-${dataset.name}-${id}`.replace(/[^\w.-]+/g, "-")));
-      return;
-    }
-    lead.remove();
-    body.replaceChildren(h("p", { class: "empty" }, outcome));
-  };
-  if (id === "summary") host.fillIn();
-  else drawer.observe(host);
-  return host;
-}
-
 function show(index) {
   hideTip();
   overlap = data.datasets[index].overlap;
@@ -112,11 +77,6 @@ function show(index) {
   drawer.disconnect();
   byId("main").replaceChildren(...SECTIONS.map((part) => section(part, data.datasets[index])));
 }
-
-// Paper cannot scroll: everything is drawn before printing.
-addEventListener("beforeprint", () =>
-  document.querySelectorAll("main > section").forEach((host) => host.fillIn()),
-);
 
 function overview() {
   const names = data.datasets.map((dataset) => dataset.name);
@@ -158,9 +118,7 @@ if (data.datasets.length > 1)
       (value) => show(Number(value)),
     ),
   );
-byId("nav").append(
-  ...SECTIONS.map(([id, title]) => h("a", { href: `#${id}` }, title)),
-);
+menu(SECTIONS);
 byId("footer").append(
   h(
     "p",

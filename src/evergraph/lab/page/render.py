@@ -19,7 +19,13 @@ from evergraph.files import make_folder, write_atomic
 SCRIPTS = (
     *("dom.js", "statistics.js", "charts.js", "rows.js", "lines.js", "table.js", "export.js"),
     *("summary.js", "differences.js", "matrices.js", "time.js", "probabilities.js", "sizes.js"),
-    *("bars.js", "embedding.js", "edits.js", "buffer.js", "stages.js", "settings.js", "main.js"),
+    *("bars.js", "embedding.js", "edits.js", "buffer.js", "stages.js", "settings.js"),
+    *("sections.js", "main.js"),
+)
+#: That of the page of a state.
+STATE_SCRIPTS = (
+    *("dom.js", "statistics.js", "charts.js", "lines.js", "table.js", "export.js"),
+    *("matrices.js", "probabilities.js", "sections.js", "state.js"),
 )
 #: That of the table of the field.
 FIELD_SCRIPTS = ("dom.js", "table.js", "field.js")

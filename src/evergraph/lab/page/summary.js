@@ -15,8 +15,6 @@ function tiles(host, dataset) {
     learnt
       .filter((group) => group.estimates[key].mean !== null)
       .sort((a, b) => sign * (b.estimates[key].mean - a.estimates[key].mean))[0];
-  const tile = (title, value, note) =>
-    h("div", { class: "tile" }, h("p", {}, title), h("b", {}, value), h("small", {}, note));
   const claim = lead.claims.pm;
   const about = claim
     ? `paper ${number(claim.mean)}, difference ${number(claim.difference, 2, true)}`

@@ -87,11 +87,6 @@ def collect(folder: Path) -> Collection:
     for path in finished:
         results = read_results(path / "results.json")
         runs.setdefault((results["config_hash"], results["graph"]), Run(path, results))
-    if not runs and (folder / "state.sqlite").exists():
-        raise InputError(
-            f"Expected a folder with runs (got '{folder}', the state of an estimator); look at it "
-            f"with 'evergraph inspect {folder}'."
-        )
     if not runs:
         raise InputError(
             f"Expected '{folder}' to hold a finished run (got {len(configs)} unfinished); "

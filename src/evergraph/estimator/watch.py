@@ -1,0 +1,262 @@
+"""The watch: tests whether a change made things worse, or brought other nodes than before.
+
+Newcomers are compared with the nodes that were there, both as they are after the change: if nodes
+come in random order the two could change places, so that tests err as often as they say. Accuracy
+by class is compared with the best that is surely known of it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy.special import kolmogorov
+from scipy.stats import hypergeom, ttest_ind
+from torch import Tensor
+
+from evergraph.closed_form.propagation import evenly_spaced
+from evergraph.estimator.inputs import Change
+from evergraph.estimator.state import FEW_JUDGES, FEW_NEWCOMERS, Comparison, Entry, State
+from evergraph.metrics import Array
+from evergraph.stream import Features, SparseRows
+
+#: How often a change without any drift raises an alarm, all tests together.
+FALSE_ALARMS = 0.05
+KINDS = ("accuracy", "confidence", "features", "degrees")
+#: Nodes on either side of a test, of more a sample is: of features, and of predictions.
+MOST_ROWS, MOST_PREDICTED = 1_000, 500
+#: The most values of features that are read on either side.
+MOST_VALUES = 8_000_000
+#: The most alarms of one kind that are kept, those of least p; without any, the nearest to one.
+KEPT = 5
+#: An interval of 95 %, in standard errors, and the same for the distance of two distributions.
+Z, KOLMOGOROV = 1.960, 1.358
+#: The least standard error of a mean confidence that is no rounding.
+LEAST = 1e-5
+REMEDIES = {
+    "confidence": "label some of them, the least sure first, and learn them",
+    "features": "check how these columns are made; if the change is real, label some of the new "
+    "nodes and learn them",
+    "degrees": "check that all of their edges are there and none too many",
+}
+
+
+def watch(state: State, change: Change, device: torch.device) -> tuple[list[Comparison], list[int]]:
+    """Compares what the last change left with what was before.
+
+    Returns the comparisons, strongest first within their kind, and how many newcomers have how
+    many neighbours, in powers of two. Newcomers of classes that are new themselves are left out:
+    that these differ is known.
+    """
+    graph, fresh = state.graph, set(state.history[-1].new_classes)
+    first = graph.num_nodes - len(change.ids)
+    novel = [node for node, name in change.labels.items() if str(name) in fresh]
+    new = torch.arange(first, graph.num_nodes)
+    new = new[~torch.isin(new, graph.find(novel, "labels"))]
+    found, arrivals = _accuracy(state), list[int]()
+    if min(new.numel(), first) >= FEW_NEWCOMERS:
+        most = max(FEW_NEWCOMERS, min(MOST_ROWS, MOST_VALUES // max(graph.width, 1)))
+        some, others = _some(new, most), evenly_spaced(first, most, new.device)
+        degrees, arrivals = _degrees(state, some, others)
+        found += [*_confidence(state, new, device), *_features(state, some, others), *degrees]
+    made = {"features": graph.width}  # of which the strongest are here
+    by_kind = [(kind, [one for one in found if one.kind == kind]) for kind in KINDS]
+    decided = (_decide(part, made.get(kind, len(part))) for kind, part in by_kind)
+    return [one for part in decided for one in part], arrivals
+
+
+def sentences(found: list[Comparison]) -> list[str]:
+    """Says of every alarm what it is and what to do; columns are told together."""
+    told, columns = [], [one for one in found if one.alarm and one.kind == "features"]
+    for one in (one for one in found if one.alarm):
+        low, high = sorted((abs(one.low), abs(one.high)))
+        by = f"by {low:.1f} to {high:.1f} points"
+        shares = f"{one.value:.1f} % of them exceed what {one.before:.1f} % did before"
+        if one.kind == "accuracy":
+            text = f"Class {one.where!r} fell from {one.before:.1f} % to {one.value:.1f} % on "
+            text += f"held-out nodes ({by})"
+        elif one.kind == "confidence":
+            text = f"New nodes get a mean confidence of {one.value:.1f} %, earlier ones "
+            text += f"{one.before:.1f} % ({by})"
+        elif one.kind == "degrees":
+            more = "fewer" if one.value < one.before else "more"
+            text = f"New nodes have {more} neighbours than others ({shares}, p = {one.p:.1g})"
+        elif one is columns[0]:
+            words = ", ".join(repr(column.where) for column in columns)
+            text = f"New nodes differ in column {words} (in the first {shares}, p = {one.p:.1g})"
+        else:
+            continue
+        told.append(f"{text}: {one.remedy}.")
+    return told
+
+
+def wilson(right: float, count: float) -> tuple[float, float]:
+    """Returns the 95 % interval of a share (Wilson, 1927)."""
+    centre, room = right + Z**2 / 2, Z * (right * (count - right) / count + Z**2 / 4) ** 0.5
+    return (centre - room) / (count + Z**2), (centre + room) / (count + Z**2)
+
+
+def newcombe(new: tuple[float, float], old: tuple[float, float]) -> tuple[float, float]:
+    """Returns the 95 % interval of the difference of two shares, (part, count) (Newcombe, 1998)."""
+    (low, high), (low_old, high_old) = wilson(*new), wilson(*old)
+    a, b = new[0] / new[1], old[0] / old[1]
+    below = ((a - low) ** 2 + (high_old - b) ** 2) ** 0.5
+    return a - b - below, a - b + ((high - a) ** 2 + (b - low_old) ** 2) ** 0.5
+
+
+def _decide(found: list[Comparison], count: int) -> list[Comparison]:
+    """Raises alarms by Holm's rule over ``count`` comparisons; each kind has a part of the rate."""
+    found, level = sorted(found, key=lambda one: one.p), FALSE_ALARMS / len(KINDS)
+    passed = [one.p * (count - rank) <= level for rank, one in enumerate(found)]
+    alarms = found[: min(KEPT, [*passed, False].index(False))]
+    calm = [one.model_copy(update={"remedy": ""}) for one in found[:1]]
+    return [one.model_copy(update={"alarm": True}) for one in alarms] or calm
+
+
+def _compare(
+    kind: str,
+    shares: tuple[float, float],
+    ends: tuple[float, float],
+    p: float,
+    *,
+    where: str = "",
+    remedy: str | None = None,
+) -> Comparison:
+    """Makes a comparison of shares or means: the newcomers', the others', and the interval."""
+    value, before, low, high = (round(100 * float(part), 4) for part in (*shares, *ends))
+    return Comparison(
+        **{"kind": kind, "where": where, "value": value, "before": before},
+        **{"low": low, "high": high, "p": min(1.0, float(p)), "remedy": remedy or REMEDIES[kind]},
+    )
+
+
+def _accuracy(state: State) -> list[Comparison]:
+    """Compares each class with the past change whose judges are surest that it was good."""
+    *past, last = state.history
+    since = max((at for at, e in enumerate(state.history) if e.removed_classes), default=0)
+    method, found = state.learner.method, []
+    remedy = "check its latest labels and label more of its nodes"
+    if method.buffer is not None and not method.takes_back:
+        remedy = "label more of its nodes, or begin with a larger buffer"
+    pairs = []
+    for label, name in enumerate(state.classes):
+        then = [_judged(e, label) for e in past[since:]]
+        then = [pair for pair in then if pair[1] >= FEW_JUDGES]
+        now = _judged(last, label)
+        if now[1] >= FEW_JUDGES and then:
+            pairs.append((name, now, max(then, key=lambda pair: wilson(*pair)[0])))
+    (right, count), (best, of) = (
+        np.array([p[at] for p in pairs]).reshape(-1, 2).T for at in (1, 2)
+    )
+    p = hypergeom.cdf(right, count + of, right + best, count)  # Fisher's exact test, one-sided
+    for (name, now, past_best), chance in zip(pairs, p.tolist(), strict=True):
+        shares, ends = (now[0] / now[1], past_best[0] / past_best[1]), newcombe(now, past_best)
+        found.append(_compare("accuracy", shares, ends, chance, where=str(name), remedy=remedy))
+    return found
+
+
+def _judged(entry: Entry, label: int) -> tuple[int, int]:
+    """Returns how many judges of a class were right after a change, and how many there were."""
+    if label >= min(len(entry.class_accuracy), len(entry.class_judged)):
+        return 0, 0
+    count = entry.class_judged[label]
+    return round((entry.class_accuracy[label] or 0) * count / 100), count
+
+
+def _confidence(state: State, new: Tensor, device: torch.device) -> list[Comparison]:
+    """Compares the mean confidence of nodes whose labels were never learned (Welch's test)."""
+    if not state.classes:
+        return []
+    first = state.graph.num_nodes - state.history[-1].new_nodes
+    free = torch.ones(state.graph.num_nodes, dtype=torch.bool)
+    free[state.shown.tensor] = False
+    sides = [_some(rows[free[rows]], MOST_PREDICTED) for rows in (new, torch.arange(first))]
+    if min(rows.numel() for rows in sides) < FEW_NEWCOMERS:
+        return []
+    proba = state.probabilities(state.logits(device, torch.cat(sides))).max(dim=1).values
+    mine, others = proba[: sides[0].numel()].numpy(), proba[sides[0].numel() :].numpy()
+    error = (mine.var(ddof=1) / mine.size + others.var(ddof=1) / others.size) ** 0.5
+    if error < LEAST:  # all alike
+        return []
+    p = ttest_ind(mine, others, equal_var=False, alternative="less").pvalue
+    gap = mine.mean() - others.mean()
+    ends = (gap - Z * error, gap + Z * error)
+    return [_compare("confidence", (mine.mean(), others.mean()), ends, p)]
+
+
+def _features(state: State, new: Tensor, old: Tensor) -> list[Comparison]:
+    """Compares every column: how often it is not zero, or its distribution where it seldom is."""
+    x, y = state.graph.take(new), state.graph.take(old)
+    n, m = new.numel(), old.numel()
+    some, others = _not_zero(x), _not_zero(y)
+    usual = np.flatnonzero(some + others > (n + m) / 2)
+    p, share = _tail(some, others, n, m), np.stack([some / n, others / m])
+    if usual.size:
+        dense = (part if isinstance(part, Tensor) else part.dense() for part in (x, y))
+        p[usual], share[:, usual] = _kolmogorov(*(part[:, usual].numpy() for part in dense))
+    found = []
+    for column in np.argsort(p, kind="stable")[:KEPT].tolist():
+        name = state.columns[column] if state.columns else str(column + 1)
+        a, b = share[:, column]
+        ends = newcombe((a * n, n), (b * m, m))
+        if column in usual:
+            ends = _band(a - b, n, m)
+        found.append(_compare("features", (a, b), ends, p[column], where=name))
+    return found
+
+
+def _not_zero(x: Features) -> Array:
+    """Counts by column the rows whose value is not zero, ``[d]``."""
+    if isinstance(x, SparseRows):
+        there = x.indices[x.values != 0]
+        return torch.bincount(there, minlength=x.num_columns).numpy()
+    return (x != 0).sum(dim=0).numpy()
+
+
+def _tail(some: Array, others: Array, n: int, m: int) -> Array:
+    """Returns the p of Fisher's exact test by column, two-sided by twice the smaller tail."""
+    total = some + others
+    less, more = hypergeom.cdf(some, n + m, total, n), hypergeom.sf(some - 1, n + m, total, n)
+    p: Array = np.minimum(1.0, 2 * np.minimum(less, more))
+    return p
+
+
+def _kolmogorov(x: Array, y: Array) -> tuple[Array, Array]:
+    """Tests columns by Kolmogorov and Smirnov; returns p and the shares above where they differ."""
+    n, m = len(x), len(y)
+    both = np.concatenate([x, y])
+    order = np.argsort(both, axis=0, kind="stable")
+    values, mine = np.take_along_axis(both, order, axis=0), order < n
+    above = np.stack([1 - np.cumsum(mine, axis=0) / n, 1 - np.cumsum(~mine, axis=0) / m])
+    last = np.ones_like(mine)
+    last[:-1] = values[1:] != values[:-1]  # among equals the difference is none
+    gap = np.abs(above[0] - above[1]) * last
+    at = gap.argmax(axis=0)[None]
+    p = kolmogorov(np.take_along_axis(gap, at, axis=0)[0] * (n * m / (n + m)) ** 0.5)
+    return p, np.stack([np.take_along_axis(side, at, axis=0)[0] for side in above])
+
+
+def _band(gap: float, n: int, m: int) -> tuple[float, float]:
+    room = KOLMOGOROV * ((n + m) / (n * m)) ** 0.5
+    return gap - room, gap + room
+
+
+def _degrees(state: State, new: Tensor, old: Tensor) -> tuple[list[Comparison], list[int]]:
+    """Compares degrees with those of the nodes there, and with those of earlier newcomers.
+
+    Where nodes gather edges with time newcomers always have few: both must differ, and the larger
+    p counts. The first batch is no newcomer.
+    """
+    sides = [state.graph.degree_of(rows).numpy()[:, None] for rows in (new, old)]
+    sizes = np.frexp(sides[0].astype(float))[1]  # 0, 1, 2 to 3, 4 to 7, …
+    arrivals = np.bincount(sizes[:, 0]).tolist()
+    past = [np.repeat(np.arange(len(e.arrivals)), e.arrivals) for e in state.history[1:-1]]
+    if sum(map(len, past)) < FEW_NEWCOMERS:
+        return [], arrivals
+    (p,), shares = _kolmogorov(*sides)
+    (also,), _ = _kolmogorov(sizes, np.concatenate(past)[:, None])
+    a, b = shares[:, 0]
+    return [_compare("degrees", (a, b), _band(a - b, len(new), len(old)), max(p, also))], arrivals
+
+
+def _some(rows: Tensor, most: int) -> Tensor:
+    return rows[evenly_spaced(rows.numel(), most, rows.device)]
