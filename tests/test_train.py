@@ -266,7 +266,8 @@ def test_check_needs_refuses_an_unknown_need_in_one_sentence(make_graph):
     with pytest.raises(InputError) as caught:
         check_needs(method)
     assert str(caught.value) == (
-        "Expected 'needs' among attention, double_backward, gat, old_labels, validation "
+        "Expected 'needs' among arrival, attention, double_backward, gat, old_labels, unjudged, "
+        "unlabelled, validation "
         "(got 'test_labels'); correct the declaration of Greedy."
     )
     with pytest.raises(InputError):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from batches import batches, quick
 from evergraph.errors import InputError
@@ -28,7 +29,9 @@ def learned(make_graph: Callable[..., Graph], method: str, sparse: bool = True, 
 
 def margin(clf: ContinualNodeClassifier, node: int) -> float:
     """Returns by how much the best logit is above the second."""
-    second, best = np.sort(clf._logits([node])[0].double().numpy())[-2:]
+    state, rows = clf._ask([node], None, None)
+    logits = state.logits(torch.device("cpu"), rows)[0]
+    second, best = np.sort(logits.double().numpy())[-2:]
     return best - second
 
 
