@@ -170,6 +170,9 @@ class Edits:
         """
         if not self:
             return graph.field(nodes, depth)
+        if graph.arcs is not None:  # what removed edges weighed is known of the whole graph alone
+            everyone = torch.arange(graph.num_nodes)
+            return receptive_field(everyone, self.apply(graph.adjacency), nodes, depth)
         # The graph may have gained or lost some of these edges itself since.
         added = self.added[:, ~graph.has_edges(self.added)]
         deleted = self.deleted[:, graph.has_edges(self.deleted)]
@@ -275,7 +278,8 @@ class State:
     def initial(cls, config: EstimatorConfig) -> State:
         """Makes the state before the first change."""
         learner = Learner(make_method(config.method, config.settings))
-        return cls(config, GrowingGraph.empty(), (), learner)
+        directed = bool(config.parameters.settings.get("direction"))
+        return cls(config, GrowingGraph.empty(directed), (), learner)
 
     def judge(self, device: torch.device) -> Judgement:
         """Judges predictions by the held-out nodes.

@@ -155,6 +155,13 @@ class Analytic(Method[AnalyticConfig]):
         config, selection, features = self.config, self.selection, ctx.view.features
         if config.rows == "encoder" or self.moments.labels:
             return
+        if ctx.adjacency.arcs is None or not ctx.adjacency.arcs.directed:
+            if config.direction is True:
+                raise InputError(
+                    "Expected a graph whose edges have directions beside 'direction' (got one "
+                    "without, as in every run); leave the setting out or use the estimator."
+                )
+            selection.drop_directions()
         width, basis = features.shape[1], None
         if selection.kind is None and min(trained.nodes.numel(), width) > 2 * COMPARED_COLUMNS:
             basis = principal_directions(features, COMPARED_COLUMNS, ctx.seed)
@@ -180,7 +187,8 @@ class Analytic(Method[AnalyticConfig]):
     def _features(self, ctx: TaskContext) -> Rows:
         """Returns the nodes' own features as rows of length one."""
         given = self.selection.kind or self.config.kinds[0]
-        return self._propagated(ctx, given.model_copy(update={"hops": "0", "combine": "sum"}))
+        own = {"hops": "0", "combine": "sum", "direction": False}
+        return self._propagated(ctx, given.model_copy(update=own))
 
     def _propagated(self, ctx: TaskContext, kind: FeatureConfig) -> PropagatedFeatures:
         if kind.name not in ctx.prepared:
