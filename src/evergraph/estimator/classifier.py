@@ -98,7 +98,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             labels: A class name or None per id; or a mapping of ids, new or known, to names.
             on_event: Called with what happens during training.
         """
-        brought = from_object(ids, x, edges, labels, known=self._now().graph.names)
+        brought = from_object(ids, x, edges, labels, self._now().graph)
         return self._apply("learn", on_event, **brought)
 
     def update(self, ids: Any, x: Any = None, labels: Any = None) -> Self:

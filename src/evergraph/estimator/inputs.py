@@ -18,7 +18,17 @@ import torch
 from torch import Tensor
 
 from evergraph.errors import InputError
-from evergraph.estimator.graph import Array, Id, Ids, Names, are_distinct, kind_of, show, sparse
+from evergraph.estimator.graph import (
+    Array,
+    GrowingGraph,
+    Id,
+    Ids,
+    Names,
+    are_distinct,
+    kind_of,
+    show,
+    sparse,
+)
 from evergraph.stream import Features, SparseRows
 from evergraph.stream.features import from_scipy_parts
 
@@ -101,11 +111,12 @@ def make_change(
     )
 
 
-def from_object(ids: Any, x: Any, edges: Any, labels: Any, *, known: Names) -> dict[str, Any]:
+def from_object(ids: Any, x: Any, edges: Any, labels: Any, graph: GrowingGraph) -> dict[str, Any]:
     """Returns ids, features, edges and labels, taken from a graph object if ``ids`` is one.
 
-    Of a graph object the nodes that are known already bring their edges alone. There are also what
-    edges weigh, and whether they lead one way.
+    Of a graph object the nodes that ``graph`` has already bring their edges alone. There are also
+    what edges weigh, and whether they lead one way; if not, but those of ``graph`` do, they lead
+    both.
     """
     if hasattr(type(ids), "node_types") and hasattr(type(ids), "edge_types"):
         raise InputError(
@@ -124,13 +135,13 @@ def from_object(ids: Any, x: Any, edges: Any, labels: Any, *, known: Names) -> d
             )
     if pyg:
         others = [key for key in NOT_USED if getattr(ids, key, None) is not None]
-        brought, about = _from_pyg(ids, known), getattr(ids, "edge_attr", None)
+        brought, about = _from_pyg(ids, graph.names), getattr(ids, "edge_attr", None)
         others += [] if about is None or about is brought["weights"] else ["edge_attr"]
     else:
         told = {key for *_, one in ids.edges(data=True) for key in one} - {"weight"}
         told |= {key for _, one in ids.nodes(data=True) for key in one} - {"x", "label", "y"}
         others = sorted(map(str, told))
-        brought = _from_networkx(ids, known)
+        brought = _from_networkx(ids, graph.names, graph.directed)
     warn_of_extra("The graph", others, 4)
     return brought
 
@@ -356,7 +367,7 @@ def _pyg_weights(data: Any) -> Tensor | None:
     return weights
 
 
-def _from_networkx(graph: Any, known: Names) -> dict[str, Any]:
+def _from_networkx(graph: Any, known: Names, directed: bool) -> dict[str, Any]:
     """Reads node attributes ``x`` and, where there is one, ``label`` (or ``y``)."""
     nodes = list(graph.nodes(data=True))
     there = known.where([name for name, _ in nodes]).tolist()
@@ -369,7 +380,8 @@ def _from_networkx(graph: Any, known: Names) -> dict[str, Any]:
                 "numbers."
             )
     edges = list(graph.edges(data=True))
-    edges += [] if graph.is_directed() else [(b, a, about) for a, b, about in edges]
+    if directed and not graph.is_directed():
+        edges += [(b, a, about) for a, b, about in edges]
     weights = [about.get("weight", 1) for *_, about in edges]
     return {
         "ids": [name for name, _ in new],
