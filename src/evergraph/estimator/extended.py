@@ -42,7 +42,6 @@ class ExtendedGraph(GrowingGraph):
         more: What they weigh there and back, ``[e, 2]``, where the graph knows that of its own.
     """
 
-    stored = False
     base: GrowingGraph = field(default_factory=GrowingGraph.empty)
     x: Features = field(default_factory=lambda: torch.empty(0, 0))
     pairs: Tensor = field(default_factory=lambda: torch.empty(2, 0, dtype=torch.int64))
@@ -170,7 +169,7 @@ def extend(state: State, change: Change) -> tuple[State, Tensor]:
         pairs=torch.from_numpy(pairs[:, here]),
         more=None if arcs is None else torch.from_numpy(arcs[here]),
     )
-    return replace(state, graph=extended), torch.arange(n, n + m)
+    return replace(state, graph=extended, beside=state), torch.arange(n, n + m)
 
 
 def join_rows(above: Features, below: Features) -> Features:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -277,7 +277,6 @@ class GrowingGraph:
         directed: Whether pairs lead from the first to the second, instead of both ways.
     """
 
-    stored: ClassVar[bool] = True
     names: Names
     arrays: Mapping[str, Grown]  # ``dense``, or ``values``, ``indices`` and ``indptr``
     width: int  # d, 0 before the first nodes

@@ -9,16 +9,23 @@ a class has fewer rows than columns (docs/privacy.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from evergraph.closed_form.cross_validation import LeftOut
-from evergraph.closed_form.features import EmbeddingRows, FeatureConfig, PropagatedFeatures, Rows
+from evergraph.closed_form.features import (
+    EmbeddingRows,
+    FeatureConfig,
+    PropagatedFeatures,
+    Rows,
+    propagation_matrix,
+)
 from evergraph.closed_form.moments import Moments
 from evergraph.closed_form.projection import principal_directions
+from evergraph.closed_form.propagation import mix, powers
 from evergraph.closed_form.ridge import Ridge
 from evergraph.closed_form.selection import GROUPED_NODES, JUDGED_NODES, Selection
 from evergraph.errors import InputError
@@ -29,6 +36,7 @@ from evergraph.methods.base import Descent, Method, Reads, nested_sample
 from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import selection_pool
 from evergraph.nn.receptive_field import ReceptiveField
+from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.tasks import GraphView, LabelledNodes
 
 #: Above so many nodes ``auto`` reads no more than what is around training nodes and a sample.
@@ -284,6 +292,34 @@ class Analytic(Method[AnalyticConfig]):
         """Infers the class of some nodes where scores are not propagated."""
         found = self._near(field, seed).times(self.solved())
         return self._logits(found if field.rows is None else found[field.rows], num_classes)
+
+    def score_powers(self, ctx: TaskContext) -> list[Tensor] | None:
+        """Returns scores after 0, 1, … steps of propagation, if that is how classes are inferred.
+
+        Each is ``[n, k]``.
+        """
+        chosen, embeds = self.selection, self.config.rows == "encoder"
+        if embeds or chosen.kind is None or chosen.mean_field or chosen.teleport == 1:
+            return None
+        scores = self._logits(self.rows(ctx).times(self.solved()), ctx.view.num_classes)
+        return list(powers(scores, propagation_matrix(ctx.adjacency, "mean", self_loops=True)))
+
+    def predict_within(
+        self, own: Tensor, part: Adjacency, known: Sequence[Tensor], inner: Tensor
+    ) -> Tensor:
+        """Propagates scores within a part of a graph, ``[b, k]``.
+
+        Args:
+            own: Scores of inner nodes, ``[m, k]``.
+            part: The part, with all edges into its inner nodes.
+            known: Scores of its nodes after every step, each ``[b, k]``; of inner ones found anew.
+            inner: Places of inner nodes in the part, ``[m]``.
+        """
+        mean, steps = propagation_matrix(part, "mean", self_loops=True), []
+        for before in known:
+            steps.append(before.index_copy(0, inner, own))
+            own = mean.times(steps[-1].float())[inner].to(before.dtype)
+        return mix(steps, self.selection.teleport)
 
     def embedding_reach(self) -> int | None:
         """Reaches as far as the hops, whether scores are propagated or not."""
