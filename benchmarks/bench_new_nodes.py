@@ -33,12 +33,15 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--repeats", type=int, default=21)
     parser.add_argument("--only", choices=METHODS)
+    parser.add_argument(
+        "--signal", type=float, default=2, help="of the features; at 0.5 analytic propagates scores"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     n, rng = options.nodes, np.random.default_rng(0)
     label = rng.integers(10, size=n)
     x = rng.normal(size=(n, 64)).astype(np.float32)
-    x[np.arange(n), label] += 2
+    x[np.arange(n), label] += options.signal
     order = np.argsort(label, kind="stable")
     place = np.argsort(order)
     near = np.clip(place[:, None] + rng.integers(-500, 500, size=(n, 5)), 0, n - 1)
