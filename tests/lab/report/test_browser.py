@@ -505,10 +505,9 @@ def test_page_of_a_state_shows_every_section(open_page: OpenPage, state_page: Pa
     assert "New nodes differ" in page.locator("#changes tbody tr").first.inner_text()
     assert "30" in page.locator("#buffer").inner_text()
     assert ", not " in page.locator("#why p.note").inner_text()
-    assert page.locator("#why svg").count() == 2
     assert page.locator("#why circle.dot").count() > 4
     page.locator("#why select").select_option(index=1)
-    assert page.locator("#why svg").count() == 2
+    wait_until(page, "document.querySelectorAll('#why svg').length === 2")
     assert (sum(map(int, colours(page)[0][4:-1].split(","))) > 384) == (look == "light")
     lines = page.locator("#drift path.series").count()
     page.locator("#drift .legend button", has_text="features").click()
