@@ -17,7 +17,8 @@ from evergraph.errors import InputError
 from evergraph.estimator import ContinualNodeClassifier
 from evergraph.estimator import state as state_module
 from evergraph.estimator import step as step_module
-from evergraph.estimator.content import state_content
+from evergraph.estimator.content import restore_state, state_content
+from evergraph.estimator.graph import Grown
 from support import Command
 
 CPU = torch.device("cpu")
@@ -243,3 +244,17 @@ def test_runs_have_no_directions(tmp_path: Path, command: Command):
     told = command("run", *words, "--method", "analytic:direction=true", "--output", tmp_path / "r")
     assert told.code == 2
     assert "edges have directions" in told.err
+
+
+def test_forged_directions_are_refused():
+    content = state_content(learned(True)._now())
+    restore_state(content)
+    there = content["arcs"].array
+    wrong: list[Any] = [there[:-1], there.T.copy(), there.astype(float), -there, 0 * there]
+    wrong += [there * np.inf, there[None]]
+    for arcs in wrong:
+        with pytest.raises(ValueError, match=r"weights|kind"):
+            restore_state({**content, "arcs": Grown.of(arcs)})
+    for change in ({"arcs": None}, {"directed": 1}):
+        with pytest.raises(ValueError, match="directions"):
+            restore_state({**content, **change})
