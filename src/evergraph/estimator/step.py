@@ -161,12 +161,14 @@ def _warn_of_edges(state: State, change: Change) -> None:
     config, model = state.config, state.learner.model
     asked = config.parameters.settings.get("direction") is not False
     if change.directed and asked and not (state.graph.directed and config.settings["direction"]):
-        why = "earlier edges came without" if config.settings.get("direction") else config.method
-        warnings.warn(f"The directions of edges are not used ({why}).", stacklevel=5)
+        why = f"by {config.method}; take analytic"
+        if config.settings.get("direction"):
+            why = "where earlier ones came without; begin anew with them"
+        warnings.warn(f"The directions of edges are not used {why}.", stacklevel=6)
     weighted = change.weights is not None and state.graph.arcs is not None
     if weighted and model is not None and model.encoder.has_attention:
         told = "set 'backbone' to gcn or sage, or take analytic"
-        warnings.warn(f"Attention does not use the weights of edges; {told}.", stacklevel=5)
+        warnings.warn(f"Attention does not use the weights of edges; {told}.", stacklevel=6)
 
 
 def refit(state: State, labels: Mapping[Id, Id], device: torch.device) -> State:
