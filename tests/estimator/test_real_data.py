@@ -513,7 +513,7 @@ def test_what_a_graph_object_brings_in_vain_is_said():
     graph = networkx.DiGraph([("a", "b", {"weight": 2.0}), ("b", "c")])
     for name, x in zip("abc", np.eye(3), strict=True):
         graph.nodes[name].update(x=x, label=name)
-    with pytest.warns(UserWarning) as told:
+    with pytest.warns(UserWarning, match="of edges") as told:
         quick().learn(graph)
     assert [str(one.message).split(" of edges")[0] for one in told] == [
         "The directions",
