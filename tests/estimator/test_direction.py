@@ -193,10 +193,14 @@ def test_data_of_pyg_loses_nothing():
     assert arcs(clf) == dict(zip(edges, range(1, 1 + len(edges)), strict=True))
 
 
-def test_directions_that_nobody_uses_are_named():
+def test_directions_that_nobody_uses_are_named(monkeypatch: pytest.MonkeyPatch):
     graph, (x, edges, _) = directed_graph(), led()
     with pytest.warns(UserWarning, match="directions of edges are not used by replay"):
         quick("replay").learn(graph)
+    monkeypatch.setattr(step_module, "USUAL", "finetune")  # so that auto has a network to choose
+    few = {"epochs": 2, "channels": 4}
+    with pytest.warns(UserWarning, match="directions of edges are not used by finetune"):
+        ContinualNodeClassifier(settings=few, device="cpu").learn(graph)
     clf = ContinualNodeClassifier("analytic", device="cpu").learn(range(240), x, edges[:9])
     with pytest.warns(UserWarning, match="not used where earlier ones came without"):
         clf.learn(graph)

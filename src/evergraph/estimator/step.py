@@ -159,10 +159,10 @@ def complete(
 def _warn_of_edges(state: State, change: Change) -> None:
     """Says which weights and directions that a change brought are not used."""
     config, model = state.config, state.learner.model
-    asked = config.parameters.settings.get("direction") is not False
-    if change.directed and asked and not (state.graph.directed and config.settings["direction"]):
+    used, given = config.settings.get("direction"), config.parameters.settings.get("direction")
+    if change.directed and given is not False and not (state.graph.directed and used):
         why = f"by {config.method}; take analytic"
-        if config.settings.get("direction"):
+        if used is not None:
             why = "where earlier ones came without; begin anew with them"
         warnings.warn(f"The directions of edges are not used {why}.", stacklevel=6)
     weighted = change.weights is not None and state.graph.arcs is not None
