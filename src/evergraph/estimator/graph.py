@@ -378,13 +378,13 @@ class GrowingGraph:
         low, high = pairs.min(dim=0).values, pairs.max(dim=0).values
         apart = (low != high).numpy()
         keys = (high * num_nodes + low).numpy()[apart]
-        _, first, which = np.unique(keys, return_index=True, return_inverse=True)
-        order = np.argsort(first)  # as they arrived
-        ends = np.stack(np.divmod(keys[first[order]], max(num_nodes, 1)))[::-1]
+        each, first = np.unique(keys, return_index=True)
+        ends = np.stack(np.divmod(keys[np.sort(first)], max(num_nodes, 1)))[::-1]  # as they arrived
         if self.arcs is None and (weights is None or (weights == 1).all()):
             return ends, None
-        at, given = np.argsort(order)[which], np.ones(apart.size) if weights is None else weights
-        arcs = np.zeros((order.size, 2), dtype=np.float32)
+        at = np.argsort(np.argsort(first))[np.searchsorted(each, keys)]
+        given = np.ones(apart.size) if weights is None else weights
+        arcs = np.zeros((each.size, 2), dtype=np.float32)
         sides = (pairs[0] > pairs[1]).numpy()[apart].astype(np.int64)
         for side in (sides,) if self.directed else (0, 1):
             arcs[at, side] = given[apart]
