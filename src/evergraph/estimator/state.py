@@ -53,8 +53,8 @@ from evergraph.validation import Config
 SMALL = 10_000
 #: Above so many nodes a network predicts all of them in blocks of so many.
 MANY, BLOCK = 50_000, 10_000
-#: How far from new nodes scores of a large graph are propagated anew, unless there are so many
-#: nodes: then one step less.
+#: How far from new nodes scores of a large graph are propagated anew, and the most nodes that are
+#: read for it; where there are more, less far.
 NEAR, CROWD = 2, 1_000
 #: The most held-out nodes that judge one change.
 MOST_JUDGED = 500
@@ -475,17 +475,20 @@ class State:
         assert isinstance(method, Analytic)
         assert base is not None
         assert base.powers is not None
-        inner, reach = graph.neighbourhood(rows, NEAR).nodes, method.embedding_reach()
+        inner, reach = torch.unique(rows), method.embedding_reach()
         assert reach is not None
-        if inner.numel() > CROWD:
-            inner = graph.neighbourhood(rows, NEAR - 1).nodes
-        part, cpu = graph.neighbourhood(inner, 1), torch.device("cpu")
-        there = part.nodes.clamp(max=base.graph.num_nodes - 1)  # what is not is found anew
+        nodes, part = _around(graph, inner)
+        for _ in range(NEAR):
+            wider = _around(graph, nodes)
+            if wider[0].numel() > CROWD:
+                break
+            inner, (nodes, part) = nodes, wider
+        there = nodes.clamp(max=base.graph.num_nodes - 1)  # what is not is found anew
         with _one_thread():
-            own = self._predict_near(inner, reach, cpu)
+            own = self._predict_near(inner, reach, torch.device("cpu"))
             known = [scores[there] for scores in base.powers]
-            found = method.predict_within(own, part.adjacency, known, part.rows(inner))
-        return found[part.rows(rows)]
+            found = method.predict_within(own, part, known)
+        return found[torch.searchsorted(inner, rows)]
 
     def _predict_by_blocks(
         self, learner: Learner, device: torch.device, on_event: Callable[[Event], None] | None
@@ -555,6 +558,14 @@ class State:
                     h = learner.method.embed_field(field, seed=seed)
                 found.append(h[place].cpu())
         return torch.cat(found)
+
+
+def _around(graph: GrowingGraph, nodes: Tensor) -> tuple[Tensor, Adjacency]:
+    """Returns nodes with their neighbours, and the edges into the nodes."""
+    field = graph.field(nodes, 1)
+    assert isinstance(field.features, Tensor)
+    assert isinstance(field.graphs, tuple)
+    return field.features, field.graphs[0]
 
 
 def _run(learner: Learner, field: ReceptiveField) -> Output:

@@ -304,22 +304,20 @@ class Analytic(Method[AnalyticConfig]):
         scores = self._logits(self.rows(ctx).times(self.solved()), ctx.view.num_classes)
         return list(powers(scores, propagation_matrix(ctx.adjacency, "mean", self_loops=True)))
 
-    def predict_within(
-        self, own: Tensor, part: Adjacency, known: Sequence[Tensor], inner: Tensor
-    ) -> Tensor:
-        """Propagates scores within a part of a graph, ``[b, k]``.
+    def predict_within(self, own: Tensor, part: Adjacency, known: Sequence[Tensor]) -> Tensor:
+        """Propagates the scores ``[m, k]`` of nodes of which the rest of a graph is known.
 
         Args:
-            own: Scores of inner nodes, ``[m, k]``.
-            part: The part, with all edges into its inner nodes.
-            known: Scores of its nodes after every step, each ``[b, k]``; of inner ones found anew.
-            inner: Places of inner nodes in the part, ``[m]``.
+            own: Their scores, not propagated.
+            part: All edges into them.
+            known: Scores of its sources after every step; those of the nodes are found anew.
         """
         mean, steps = propagation_matrix(part, "mean", self_loops=True), []
+        assert part.own is not None
         for before in known:
-            steps.append(before.index_copy(0, inner, own))
-            own = mean.times(steps[-1].float())[inner].to(before.dtype)
-        return mix(steps, self.selection.teleport)
+            steps.append(before.index_copy(0, part.own, own))
+            own = mean.times(steps[-1].float()).to(before.dtype)
+        return mix(steps, self.selection.teleport)[part.own]
 
     def embedding_reach(self) -> int | None:
         """Reaches as far as the hops, whether scores are propagated or not."""
