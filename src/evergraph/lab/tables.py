@@ -89,7 +89,7 @@ def warn_unused(method: str, unused: frozenset[str], given: Iterable[str]) -> No
     """Says on standard error which of the user's settings have no effect."""
     words = " and ".join(f"'{key}'" for key in sorted(unused.intersection(given)))
     if words:
-        text = f"warning: setting {words} has no effect on {method} as it is set otherwise"
+        text = f"warning: setting {words} has no effect on {method} with its other settings"
         make_console(stderr=True).print(text, markup=False)
 
 

@@ -6,6 +6,7 @@ comes at once and Ctrl-C is understood from the beginning.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -71,13 +72,26 @@ def main() -> None:
     try:
         with signals_raised():
             code = app()
+        sys.stdout.flush()
     except InputError as error:
         sys.exit(fail(str(error), 2))
+    except OSError as error:
+        code = output_lost(error)
     except Stopped as stop:
         code = fail(f"Interrupted: what was finished is kept; {continuation()}.", stop.code)
         if any(thread.name == LOADING for thread in threading.enumerate()):
             os._exit(code)  # libraries that are half loaded may crash when Python ends
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def output_lost(error: OSError) -> int:
+    """Answers a reader that has gone, as after ``| head``, or a full disk behind the output."""
+    if error.errno not in {errno.EPIPE, errno.ENOSPC} or error.filename is not None:
+        raise error
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes at its end
+    if error.errno == errno.EPIPE:
+        return 128 + 13  # as shells have it for SIGPIPE, without a word
+    return fail(f"Expected to write the output (got: {error.strerror}); free some.", 2)
 
 
 def app() -> Any:

@@ -21,7 +21,7 @@ def field(
     as_json: JsonOption = False,
 ) -> None:
     """Show the table of the field, and add rows to it that are checked first."""
-    check_output(folder)
+    check_output(folder, "--folder")
     rows = [row for source in add or [] for row in read_rows(source)]
     written = add_rows(folder, rows, replace=replace)
     found = read_field(folder)

@@ -11,7 +11,7 @@ import typer
 
 from evergraph.estimator.blocks import Damage
 from evergraph.estimator.store import Store
-from evergraph.estimator.tables import as_csv, write_table
+from evergraph.estimator.tables import as_csv, check_table_name, write_table
 
 StateArgument = Annotated[Path, typer.Argument(help="Folder of an estimator's state.")]
 VersionOption = Annotated[
@@ -35,6 +35,8 @@ def predict(
     device: Annotated[str, "Device to use: auto, cpu or cuda."] = "auto",
 ) -> None:
     """Write the class of every node, with its probability; the state stays as it is."""
+    if str(output) != "-":
+        check_table_name(output)
     asked = {"ids": ids, "nodes": nodes, "edges": edges}
     plain = not any(asked.values()) and reject is None and device == "auto"
     columns = stored(state, version) if plain else None

@@ -146,6 +146,11 @@ def resume(
     if Store(folder).exists:
         resume_state(folder, place.device, as_json, discard)
         return
+    if discard:
+        raise InputError(
+            f"Expected '--discard' with an estimator's state (got '{folder}', which is none); "
+            "leave it out."
+        )
     carry_out(Job(read_config(folder), folder), place, as_json)
 
 

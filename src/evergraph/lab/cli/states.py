@@ -27,7 +27,7 @@ from evergraph.estimator.inputs import (
 )
 from evergraph.estimator.novelty import Novelty, novel_nodes
 from evergraph.estimator.state import State
-from evergraph.estimator.tables import Table, read_table, write_table
+from evergraph.estimator.tables import Table, check_table_name, read_table, write_table
 from evergraph.estimator.transaction import learn_into, load_state, resume
 from evergraph.lab.cli.predict import StateArgument, VersionOption
 from evergraph.lab.cli.runs import JsonOption, RunProgress
@@ -177,6 +177,8 @@ def inspect(
     as_json: JsonOption = False,
 ) -> None:
     """Show classes, buffer, memory, held-out accuracy over time and warnings."""
+    if novel is not None:
+        check_table_name(novel)
     present, number = load_state(state, version)
     if novel is not None:
         nodes, scores, groups = novel_nodes(present, pick_device(device))
@@ -247,8 +249,8 @@ def read_change(tables: dict[str, Table], state: State) -> Change:
     for name, prefix in (("nodes", ""), ("update", "updated_")):
         if name in tables:
             table = tables[name]
-            columns = _feature_names(table, columns)
             ids = like(kind, table.ids())
+            columns = _feature_names(table, columns)
             parts["ids" if not prefix else "updated"] = ids
             parts[f"{prefix}x"] = table.numbers(columns)
             if "label" in table.columns:
