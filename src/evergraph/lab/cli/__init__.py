@@ -33,15 +33,15 @@ COMMANDS = {
     "report": ("reports", "Turn runs or a state into one HTML page."),
     "experiments": ("reproduce", "List the experiments of the paper."),
     "reproduce": ("reproduce", "Reproduce a table or figure of the paper."),
-    "field": ("field", "Show the table of the field, and add rows to it."),
-    "learn": ("states", "Learn new nodes, edges and labels into a state."),
+    "field": ("field", "Show the table of all methods, or add rows to it."),
+    "learn": ("states", "Add new nodes, edges and labels, and learn them."),
     "predict": ("predict", "Predict the class of every node of a state."),
-    "explain": ("explain", "Show which neighbours and features decided."),
-    "inspect": ("states", "Show what a state holds, and what to watch."),
-    "convert": ("states", "Convert a state that version 0.1.0 wrote."),
+    "explain": ("explain", "Show which neighbours and features decided a class."),
+    "inspect": ("states", "Show what a state holds, and what needs attention."),
+    "convert": ("states", "Convert a state written by release 0.1.0."),
     "datasets": ("listings", "List the datasets and where they come from."),
     "methods": ("listings", "List the methods, or describe one's settings."),
-    "doctor": ("doctor", "Check the installation and say what to do."),
+    "doctor": ("doctor", "Check the installation and say what to fix."),
 }
 #: What the help of a command ends with.
 EXAMPLES = {

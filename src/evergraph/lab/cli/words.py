@@ -14,7 +14,7 @@ GROUPS = {
     "A graph of your own": ("learn", "predict", "explain", "inspect", "convert"),
     "Experiments": ("run", "compare", "tune", "resume", "report"),
     "The paper and the field": ("experiments", "reproduce", "field"),
-    "What there is": ("datasets", "methods", "doctor"),
+    "What is available": ("datasets", "methods", "doctor"),
 }
 
 
