@@ -32,6 +32,14 @@ def one_line(text: str) -> str:
     return f"{text[: MAX_SENTENCE // 2]} … {text[-MAX_SENTENCE // 2 :]}"
 
 
+def no_effect(settings: Iterable[str], method: str) -> str:
+    """Says which settings a method does not use."""
+    *first, last = (f"'{key}'" for key in sorted(settings))
+    if not first:
+        return f"Setting {last} has no effect on {method}"
+    return f"Settings {', '.join(first)} and {last} have no effect on {method}"
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     """Builds the error for a name that is not registered, suggesting the nearest one."""
     names = sorted(known)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from evergraph.errors import InputError
+from evergraph.errors import InputError, no_effect
 from evergraph.estimator.config import make_config
 from evergraph.estimator.diagnosis import UNCALIBRATED, diagnose
 from evergraph.estimator.extended import extend
@@ -334,8 +334,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             named |= (self.settings or {}).keys()
             unused = config.unused(self._state.learner.method.config) & named
             if unused:
-                words = " and ".join(f"'{key}'" for key in sorted(unused))
-                told = f"Setting {words} has no effect on {config.method}"
+                told = no_effect(unused, config.method)
                 unless = ", which 'auto' is unless it finds a network better"
                 warnings.warn(f"{told}{unless if self.method == 'auto' else ''}.", stacklevel=3)
         return self._state

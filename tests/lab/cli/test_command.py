@@ -141,7 +141,7 @@ def test_run_says_which_settings_change_nothing(work: Path, command: Command):
     answer = command(*words, "a", "--set", "epochs=3", "--set", "buffer_size=50")
     assert answer.code == 0
     first, *others = answer.err.splitlines()
-    assert first.startswith("warning: setting 'buffer_size' and 'epochs' has no effect on ana")
+    assert first.startswith("warning: Settings 'buffer_size' and 'epochs' have no effect on ana")
     assert "warning" not in " ".join(others)
     used = command(*words, "b", "--set", "rows=encoder", "--set", "epochs=3")
     assert (used.code, "warning" in used.err) == (0, False)

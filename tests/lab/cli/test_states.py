@@ -48,7 +48,7 @@ def test_learn_says_which_settings_change_nothing(folder: Path, command: Command
     words = ("learn", "state", "--nodes", "nodes.csv", "--edges", "edges.csv", *OPTIONS)
     answer = command(*words, "--method", "analytic")
     assert answer.code == 0
-    expected = "setting 'buffer_size' and 'channels' and 'epochs' and 'heads' has no effect"
+    expected = "Settings 'buffer_size', 'channels', 'epochs' and 'heads' have no effect"
     assert expected in answer.err
 
 

@@ -250,8 +250,9 @@ class RunProgress(Bars):
             step, self.since = event.task + 1, time.monotonic()
             title = f"learning step {step}" if self.change else f"task {step}/{event.num_tasks}"
             if self.plain:
-                seen = f"{event.num_nodes:,} nodes, {event.num_edges:,} edges seen"
-                self.console.print(f"{title}: {len(event.classes)} new classes, {seen}")
+                new = tables.counted(len(event.classes), "new class", "new classes")
+                seen = f"{event.num_nodes:,} nodes, {event.num_edges:,} edges so far"
+                self.console.print(f"{title}: {new}, {seen}")
             elif self.current is not None and self.change:
                 self.bar.update(self.current, description=title)
             else:

@@ -32,7 +32,7 @@ from evergraph.estimator.transaction import learn_into, load_state, resume
 from evergraph.lab.cli.predict import StateArgument, VersionOption
 from evergraph.lab.cli.runs import JsonOption, RunProgress
 from evergraph.lab.runs import Device, SetOption
-from evergraph.lab.tables import Sheet, make_console, show, warn_unused
+from evergraph.lab.tables import Sheet, counted, make_console, show, warn_unused
 from evergraph.nn.device import pick_device
 
 #: What int() reads beyond this (``1_0``, other scripts' digits) is no number in a file.
@@ -236,9 +236,9 @@ def show_change(state: State, path: Path, as_json: bool) -> None:
     accuracy = "no held-out nodes" if judged is None else f"{judged:.2f} % on held-out nodes"
     new = one_line(", ".join(entry["new_classes"]))
     line = (
-        f"{path}: {entry['num_nodes']:,} nodes, {entry['num_edges']:,} edges, "
-        f"{len(state.classes)} classes{f' (new: {new})' if new else ''}; learned "
-        f"{entry['trained_on']:,} labels; {accuracy}"
+        f"{path}: {counted(entry['num_nodes'], 'node')}, {counted(entry['num_edges'], 'edge')}, "
+        f"{counted(len(state.classes), 'class', 'classes')}{f' (new: {new})' if new else ''}; "
+        f"learned {counted(entry['trained_on'], 'label')}; {accuracy}"
     )
     show(entry, [], as_json, line, *(f"warning: {text}" for text in noticed(state)))
 
