@@ -197,6 +197,8 @@ def conclude(parts: Sequence[Part], runs: Runs, request: Request) -> list[Outcom
             "overlaps": overlaps,
             "rows": [row for part in mine for row in measure(part, runs, request)],
         }
+        if request.sets:
+            outcome["changed"] = ", ".join(request.sets)
         if experiment.figure.kind == "embedding":
             outcome["planes"], note = _planes(mine, runs)
             notes.append(note)
