@@ -30,6 +30,13 @@ from evergraph.stream import Protocol
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
+#: What the converter to MathML does not know, or does not pair, and what it does.
+SUBSTITUTES = {
+    r"\tfrac": r"\frac",
+    r"\arg\min": r"\operatorname{argmin}",
+    r"\lVert": r"\left\Vert ",
+    r"\rVert": r"\right\Vert ",
+}
 
 
 # --- formulas ------------------------------------------------------------------------------
@@ -39,7 +46,9 @@ def mathml(found: re.Match[str]) -> str:
     r"""Turns what the extension arithmatex marked, ``\(...\)`` or ``\[...\]``, into MathML."""
     text = html.unescape(found[2]).strip()
     display = "block" if text.startswith("\\[") else "inline"
-    body = text[2:-2].replace("\\tfrac", "\\frac").replace("\\arg\\min", "\\operatorname{argmin}")
+    body = text[2:-2]
+    for word, other in SUBSTITUTES.items():
+        body = body.replace(word, other)
     return f"<{found[1]}>{convert(body.strip(), display=display)}</{found[1]}>"
 
 

@@ -118,6 +118,7 @@ def test_formulas_and_code_are_rendered_when_built(site: Path):
         text = re.sub(r"<pre.*?</pre>|<code.*?</code>", "", path.read_text("utf-8"), flags=re.S)
         assert ":math:" not in text, path
         assert ":class:" not in text, path
+    assert page.count('form="postfix">&#x02016;</mo>') == 2  # norms are closed
     assert 'class="k"' in (site / "tutorials" / "own-graph.html").read_text(encoding="utf-8")
 
 
