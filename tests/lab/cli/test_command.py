@@ -61,7 +61,7 @@ def test_run_prints_matrix_and_scores_to_stdout_progress_to_stderr(work: Path, c
     assert mode.startswith("full batch: the whole graph needs about 0.00 GB of ")
     assert len(lines) == 8
     for task in range(4):
-        assert lines[2 * task].startswith(f"task {task + 1}/4: 1 new classes")
+        assert lines[2 * task].startswith(f"task {task + 1}/4: 1 new class, ")
         row = " ".join(f"{value:.2f}" for value in matrix[task])
         assert f"accuracy on tasks so far: {row} (mean" in lines[2 * task + 1]
     assert "\x1b" not in answer.out + answer.err  # no control codes in a pipe
