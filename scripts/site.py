@@ -186,7 +186,11 @@ def methods_page() -> str:
         parts.append(settings_table(cls.Config))
     parts += ["## Training", "For every network.", settings_table(TrainConfig)]
     parts += ["## The network", settings_table(ModelConfig)]
-    parts += ["## The protocol", "What arrives when, and what is measured.", settings_table(Protocol)]
+    parts += [
+        "## The protocol",
+        "What arrives when, and what is measured.",
+        settings_table(Protocol),
+    ]
     return "\n\n".join(part for part in parts if part)
 
 
