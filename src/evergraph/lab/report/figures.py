@@ -62,6 +62,8 @@ def write_figure(
         figure = draw(spec)
         if figure is None:
             return []
+        if spec.get("mark"):
+            figure.suptitle(spec["mark"])
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # the places are found; once is enough
         for path in paths:
