@@ -30,6 +30,13 @@ from evergraph.stream import Protocol
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
+#: What the converter to MathML does not know, or does not pair, and what it does.
+SUBSTITUTES = {
+    r"\tfrac": r"\frac",
+    r"\arg\min": r"\operatorname{argmin}",
+    r"\lVert": r"\left\Vert ",
+    r"\rVert": r"\right\Vert ",
+}
 
 
 # --- formulas ------------------------------------------------------------------------------
@@ -39,7 +46,9 @@ def mathml(found: re.Match[str]) -> str:
     r"""Turns what the extension arithmatex marked, ``\(...\)`` or ``\[...\]``, into MathML."""
     text = html.unescape(found[2]).strip()
     display = "block" if text.startswith("\\[") else "inline"
-    body = text[2:-2].replace("\\tfrac", "\\frac").replace("\\arg\\min", "\\operatorname{argmin}")
+    body = text[2:-2]
+    for word, other in SUBSTITUTES.items():
+        body = body.replace(word, other)
     return f"<{found[1]}>{convert(body.strip(), display=display)}</{found[1]}>"
 
 
@@ -141,7 +150,7 @@ def command_page() -> str:
     """Writes the help of every command."""
     parts = [
         "# The command",
-        "What `evergraph COMMAND -h` says. `python -m evergraph` is the same.",
+        "The output of `evergraph COMMAND -h`. `python -m evergraph` is the same command.",
     ]
     parts.append("Completion in your shell: `evergraph --install-completion`.")
     for title, names in GROUPS.items():
@@ -164,7 +173,7 @@ def helped(name: str) -> str:
 def methods_page() -> str:
     """Writes every method with its settings, as they stand in the code."""
     text = (
-        "Each method, where it comes from, and its settings: `--set key=value`, or `--method "
+        "Every method, the paper it comes from, and its settings: `--set key=value`, or `--method "
         "NAME:key=value`. Presets may differ from the defaults on published graphs; `evergraph run "
         "--explain` shows the values of a run."
     )
@@ -175,9 +184,13 @@ def methods_page() -> str:
             f"{cls.summary[0].upper()}{cls.summary[1:]}. {cls.paper}, {cls.year}.",
         ]
         parts.append(settings_table(cls.Config))
-    parts += ["## Training", "Of every network.", settings_table(TrainConfig)]
+    parts += ["## Training", "For every network.", settings_table(TrainConfig)]
     parts += ["## The network", settings_table(ModelConfig)]
-    parts += ["## The protocol", "What comes when, and what is measured.", settings_table(Protocol)]
+    parts += [
+        "## The protocol",
+        "What arrives when, and what is measured.",
+        settings_table(Protocol),
+    ]
     return "\n\n".join(part for part in parts if part)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -106,6 +108,27 @@ def data_root() -> Path:
     if not root.is_dir():
         pytest.skip(f"EVERGRAPH_DATA={value} is not a folder")
     return root
+
+
+#: What the system may call its Chromium.
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """The system's Chromium, or a skip that says how to get it."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    candidates = [os.environ.get("EVERGRAPH_BROWSER"), *map(shutil.which, BROWSERS)]
+    program = next((path for path in candidates if path), None)
+    if program is None:
+        pytest.skip("no Chromium found: install chromium or set EVERGRAPH_BROWSER to its path")
+    with playwright.sync_playwright() as driver:
+        try:
+            started = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        except playwright.Error as error:
+            pytest.skip(f"{program} does not start: {str(error).splitlines()[0]}")
+        yield started
+        started.close()
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ import numpy as np
 import pytest
 
 import evergraph
+from evergraph.config import Variant, resolve
 from evergraph.lab.cli import COMMANDS
+from evergraph.lab.field import read_field
 from evergraph.lab.report.document import read_results
+from evergraph.lab.summary import mean_std
 from evergraph.lab.tables import claims, spread
 from support import Command
 
@@ -22,6 +26,8 @@ PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs/tutor
 
 
 GRAPHS = ("cora", "citeseer", "amazon-computers")
+DSLR = "DSLR, our settings"
+PLUS = "`dslr+`, which also distils its last network"
 
 
 def table(text: str, *, first: str) -> dict[str, list[str]]:
@@ -86,7 +92,9 @@ def commands() -> dict[str, set[str]]:
     """Finds every command of the documents and the options that it is shown with."""
     found: dict[str, set[str]] = {}
     for page in PAGES:
-        for block in blocks(page.read_text("utf-8"), "", "bash"):
+        text = page.read_text("utf-8")
+        within = re.findall(r"`(evergraph [^`]+)`", text)  # in running text
+        for block in [*blocks(text, "", "bash"), *within]:
             for line in block.replace("\\\n", " ").splitlines():
                 words = line.partition("#")[0].split()
                 if words[:1] == ["evergraph"] and len(words) > 1:
@@ -105,7 +113,50 @@ def test_commands_of_the_documents_exist(command: Command, name: str):
 
 
 def test_documents_show_every_command():
-    assert set(COMMANDS) - set(commands()) <= {"tune", "resume"}  # shown in running text
+    assert set(COMMANDS) == set(commands())
+
+
+def test_extras_and_targets_are_there():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = set(re.findall(r"\[(\w+)\](?:\"| for)", README))
+    assert {"tables", "report", "tune", "pyg", "ogb"} <= extras
+    assert extras <= set(project["optional-dependencies"])
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    named = set(re.findall(r"`make (\w+)`", README))
+    assert named
+    assert named <= set(targets)
+    promised = [c.rpartition(" ")[2] for c in project["classifiers"] if ":: 3." in c]
+    assert f"Python {promised[0]} to {promised[-1]}" in README
+    assert project["requires-python"] == f">={promised[0]}"
+
+
+def test_methods_that_are_advised_are_there():
+    advised = table(README, first="| you want |")
+    named = {name for cells in advised.values() for name in re.findall(r"`([^`]+)`", cells[0])}
+    assert {"analytic", "dslr", "dslr+", "replay", "joint"} <= named
+    assert named <= set(evergraph.METHODS)
+
+
+def shown_run() -> dict[str, tuple[float, str]]:
+    """Reads the table that `evergraph run` prints: metric → this run, the paper."""
+    lines = re.findall(r"^│ (\w+) [↑↓] +│ +([\d.]+) │ +(.+?) │$", README, re.MULTILINE)
+    return {name: (float(value), paper) for name, value, paper in lines}
+
+
+def test_shown_run_stands_beside_the_papers_numbers():
+    printed = claims("cora", "dslr", {})
+    shown = shown_run()
+    assert set(shown) == {"PM", "FM", "Current"}
+    assert shown["PM"][1] == spread(printed["pm"]._asdict())
+    assert shown["FM"][1] == spread(printed["fm"]._asdict())
+    assert shown["Current"][1] == "–"
+
+
+@pytest.mark.slow
+def test_shown_run_is_what_the_command_gives():
+    results = evergraph.run()
+    for name, (value, _) in shown_run().items():  # other processors round differently
+        assert results[name.lower()] == pytest.approx(value, abs=2), name
 
 
 # --- numbers -------------------------------------------------------------------------------
@@ -144,11 +195,19 @@ def test_results_are_those_of_ten_seeds():
         "DSLR, our settings": ("main", "ours", "dslr"),
         "`replay` of random nodes": ("frontier", "ours", "replay"),
         "EWC, which keeps no node": ("main", "ours", "ewc"),
-        "`dslr+`, which also distils its last network": ("dslr-plus", "ours", "dslr+"),
         "`joint`, a GAT trained on all labels": ("bounds", "ours", "joint"),
         "`analytic`, a closed form": ("bounds", "ours", "analytic"),
     }
-    assert set(rows) == {*places, "DSLR, the paper"}
+    field = {row.place: row for row in read_field(ROOT / "docs" / "results" / "field").values()}
+    assert set(rows) == {*places, "DSLR, the paper", PLUS}
+    for graph, cell in zip(GRAPHS, rows[PLUS], strict=True):  # of what the presets are now
+        found = field[graph, "class", "dslr+"]
+        assert (
+            found.variant_hash
+            == resolve(Variant.parse_dataset(graph), Variant.parse("dslr+"), 0).variant_hash
+        )
+        assert len(found.seeds) == 10
+        assert cell == spread(mean_std(found.pm))
     for graph, cell in zip(GRAPHS, rows["DSLR, the paper"], strict=True):
         assert cell == spread(claims(graph, "dslr", {})["pm"]._asdict())
     for name, (experiment, kind, row) in places.items():
@@ -158,6 +217,10 @@ def test_results_are_those_of_ten_seeds():
             (found,) = [e for e in entries if (e["dataset"], e["row"], e["metric"]) == place]
             assert len(found["seeds"]) == 10
             assert cell == spread(found), place
+    means = {name: [float(cell.split()[0]) for cell in cells] for name, cells in rows.items()}
+    better, plain = (means[name] for name in (PLUS, DSLR))
+    gains = [round(a - b) for a, b in zip(better, plain, strict=True)]
+    assert f"is {min(gains)} to {max(gains)} points above it" in " ".join(README.split())
 
 
 def test_picture_and_words_are_those_of_the_packages():
@@ -167,6 +230,10 @@ def test_picture_and_words_are_those_of_the_packages():
     assert f"falls from {falls[0]} to {falls[1]} %" in README
     assert f"Evergraph stays at {float(rows['analytic'][7]):.0f} %" in README
     assert f"would reach {float(rows['`joint:learner=analytic`'][8].split()[0]):.0f} %" in README
+    nodes = table(packages, first="| | |")["nodes"][0].split()[0]
+    assert f"{nodes} packages" in README
+    assert nodes in (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert len(rows["frozen"]) == 8 + 2  # eight releases, all packages and AAUC
     growth = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     line = next(line for line in growth.splitlines() if line.startswith("| | 10⁶ | 0.22"))
     cells = [cell.strip() for cell in line.split("|")]

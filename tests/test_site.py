@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -27,7 +26,6 @@ from evergraph.lab.cli import COMMANDS
 pytest.importorskip("material", reason="Material for MkDocs is not installed")
 
 ROOT = Path(__file__).parents[1]
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 #: Of each kind of page one: home, tutorial, formulas, API, generated, wide tables, decision.
 PAGES = (
     *("index.html", "tutorials/own-graph.html", "analytic.html", "packages.html"),
@@ -120,6 +118,7 @@ def test_formulas_and_code_are_rendered_when_built(site: Path):
         text = re.sub(r"<pre.*?</pre>|<code.*?</code>", "", path.read_text("utf-8"), flags=re.S)
         assert ":math:" not in text, path
         assert ":class:" not in text, path
+    assert page.count('form="postfix">&#x02016;</mo>') == 2  # norms are closed
     assert 'class="k"' in (site / "tutorials" / "own-graph.html").read_text(encoding="utf-8")
 
 
@@ -155,23 +154,6 @@ def address(site: Path) -> Iterator[str]:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/"
     server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """The system's Chromium, or a skip that says how to get it."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    candidates = [os.environ.get("EVERGRAPH_BROWSER"), *map(shutil.which, NAMES)]
-    program = next((path for path in candidates if path), None)
-    if program is None:
-        pytest.skip("no Chromium found: install chromium or set EVERGRAPH_BROWSER to its path")
-    with playwright.sync_playwright() as driver:
-        try:
-            started = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        except playwright.Error as error:
-            pytest.skip(f"{program} does not start: {str(error).splitlines()[0]}")
-        yield started
-        started.close()
 
 
 @pytest.mark.parametrize("width", [1280, 375])

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 class InputError(ValueError):
     """Says in one sentence which field is wrong, its value and the remedy.
 
-    The command prints the sentence and exits with code 2; library users catch it like
-    any :class:`ValueError`. What a file put into the sentence cannot break its line or make it
-    endless: such characters are written as escapes, and the middle of a long one is left out.
+    The command prints the sentence and exits with code 2; in Python, catch it like any
+    :class:`ValueError`. Text from a file cannot break the line or make it endless: control
+    characters are escaped, and the middle of a long sentence is left out.
     """
 
     def __init__(self, sentence: str) -> None:
@@ -30,6 +30,14 @@ def one_line(text: str) -> str:
     if len(text) <= MAX_SENTENCE:
         return text
     return f"{text[: MAX_SENTENCE // 2]} … {text[-MAX_SENTENCE // 2 :]}"
+
+
+def no_effect(settings: Iterable[str], method: str) -> str:
+    """Says which settings a method does not use."""
+    *first, last = (f"'{key}'" for key in sorted(settings))
+    if not first:
+        return f"Setting {last} has no effect on {method}"
+    return f"Settings {', '.join(first)} and {last} have no effect on {method}"
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import json
 import os
@@ -55,10 +56,8 @@ def sync_folder(path: Path) -> None:
 
 def unwritable(path: Path, error: OSError) -> InputError:
     """Builds the error for a file that cannot be written."""
-    return InputError(
-        f"Expected to write '{path}' (got: {error.strerror}); free space or choose another "
-        "folder (--output)."
-    )
+    remedy = "free some" if error.errno == errno.ENOSPC else "choose another path"
+    return InputError(f"Expected to write '{path}' (got: {error.strerror}); {remedy}.")
 
 
 def read_regular(path: Path, root: Path | None = None) -> bytes:
@@ -103,15 +102,13 @@ def write_json(path: Path, content: Any) -> None:
     write_atomic(path, (text + "\n").encode())
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, remedy: str = "restore it or remove its folder") -> Any:
     """Reads JSON, turning a missing or broken file into one sentence."""
     try:
         return json.loads(read_regular(path).decode())
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not valid JSON"
-        raise InputError(
-            f"Expected to read '{path}' (got: {reason}); restore it or remove its folder."
-        ) from None
+        raise InputError(f"Expected to read '{path}' (got: {reason}); {remedy}.") from None
 
 
 def make_folder(path: Path) -> None:
@@ -120,8 +117,7 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"Expected to create the folder '{path}' (got: {error.strerror}); choose another "
-            "--output."
+            f"Expected to create the folder '{path}' (got: {error.strerror}); choose another path."
         ) from None
 
 

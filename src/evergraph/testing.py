@@ -42,18 +42,18 @@ def find_leaks(
     training: TrainConfig | None = None,
     seed: int = 0,
 ) -> list[str]:
-    """Returns the poisons that change what a method does, [] when it sees only what it may.
+    """Returns the poisons that change what a method does; [] if it sees only what it may.
 
     The method learns tasks 0 to ``task`` on a clean stream and on poisoned ones. After each
-    task its logits of all seen nodes, network, state and bytes of memory must be the same
-    to the bit. What the method declares in ``needs`` is not poisoned for it.
+    task its logits for all nodes seen, its network, state and bytes of memory must be the same
+    to the bit. What the method declares in ``needs`` is not poisoned.
 
     Args:
         make_method: Makes a new method.
-        make_stream: Makes a new stream, the same each time; it is spoilt afterwards.
+        make_stream: Makes a new stream, the same each time; it is unusable afterwards.
         task: The last task to learn; at least one must come before and one after it.
-        model_config: Shape of the network, small by default.
-        training: Gradient descent, a few epochs by default.
+        model_config: Shape of the network; small by default.
+        training: Settings of gradient descent; a few epochs by default.
         seed: Seed of every run.
     """
     stream = make_stream()

@@ -76,7 +76,8 @@ def _is_branch(part: int | str) -> bool:
 def _describe(annotation: Any, metadata: list[Any]) -> str | None:
     """Says what a field takes: an interval, a choice, or either of several."""
     if get_origin(annotation) is Literal:
-        return "to be " + " or ".join(repr(choice) for choice in get_args(annotation))
+        *first, last = map(repr, get_args(annotation))
+        return "to be " + (f"{', '.join(first)} or {last}" if first else last)
     if get_origin(annotation) in {Union, UnionType}:
         parts = [_describe(part, metadata) for part in get_args(annotation) if part is not NoneType]
         known = [part for part in parts if part]

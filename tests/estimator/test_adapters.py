@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import networkx
@@ -118,6 +119,20 @@ def test_sparse_tensors_are_as_good_as_matrices(layout: torch.layout):
     assert learned(IDS, x.to_sparse(layout=layout), EDGES, LABELS) == learned(
         IDS, scipy.sparse.csr_array(x.numpy()), EDGES, LABELS
     )
+
+
+@pytest.mark.parametrize("make", [np.asarray, torch.as_tensor])
+def test_complex_features_are_refused(make):
+    with pytest.raises(InputError, match="rows of real numbers"):
+        quick().learn(IDS, make(X + 0j), EDGES, LABELS)
+
+
+def test_saving_over_another_state_is_refused(tmp_path: Path):
+    learned_one = quick(validation_fraction=0, settings={"epochs": 1}).learn(IDS, X, EDGES, LABELS)
+    learned_one.save(tmp_path / "state")
+    another = quick(validation_fraction=0, settings={"epochs": 1}).learn(IDS, X, EDGES, LABELS)
+    with pytest.raises(InputError, match=r"to hold no state yet \(got version 0\)"):
+        another.save(tmp_path / "state")
 
 
 def test_pyg_data_brings_everything():

@@ -117,7 +117,7 @@ def test_what_is_wrong_with_new_nodes_is_said(make_graph: Callable[..., Graph]):
         ((["p"], x[:1, :3]), "20 columns"),
         ((["p"], x), r"\[1, d\]"),
         ((["p", "p"], x[:2]), "without repetition"),
-        ((["p"], None, [("p", "n3")]), "Expected 'x' beside 'edges'"),
+        ((["p"], None, [("p", "n3")]), "Expected 'x' together with 'edges'"),
         ((["nobody"],), "known nodes"),
     ]
     for given, words in wrong:

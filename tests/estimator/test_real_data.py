@@ -560,7 +560,7 @@ def test_columns_of_files_that_nobody_reads_are_said(
 
 def test_settings_of_networks_are_said_to_wait_for_one():
     clf = ContinualNodeClassifier(buffer_size=9, settings={"epochs": 3}, device="cpu")
-    with pytest.warns(UserWarning, match="'buffer_size' and 'epochs' has no effect .* 'auto'"):
+    with pytest.warns(UserWarning, match="'buffer_size' and 'epochs' have no effect .* 'auto'"):
         clf.learn(**cloud(10))
     settings = {"class_weight": "balanced", "metric": "balanced_accuracy", "epochs": 1}
     clf = ContinualNodeClassifier("replay", settings=settings, device="cpu")

@@ -220,7 +220,7 @@ def test_command_adds_shows_and_writes_the_page(tmp_path: Path, command: Command
         (tmp_path / "empty").mkdir(exist_ok=True)
         refused = command(*words, "--add", tmp_path / source)
         assert refused.code == 2
-        assert f"Expected a row of at most {LARGEST} bytes" in refused.err
+        assert f"Expected a row's JSON file of at most {LARGEST} bytes" in refused.err
 
 
 def test_page_of_the_field_is_the_same_for_the_same_rows(content: dict[str, Any]):

@@ -285,11 +285,8 @@ def test_method_survives_a_graph_without_edges(make_graph, name):
 DATED = SyntheticConfig(nodes=120, classes=5, steps=4, feature_dim=8, mean_degree=4)
 
 
-@pytest.mark.parametrize("batch_size", ["full", 8])
-def test_method_learns_a_stream_in_time(name, batch_size, tmp_path):
-    stream = TaskStream(generate(DATED), PROTOCOL.model_copy(update={"stream": "time"}))
-    assert [len(task.classes) for task in stream.tasks] == [2, 1, 1, 1]
-    training = TRAINING.model_copy(update={"batch_size": batch_size, "fanout": 2})
+def check_stream(name, stream, training, tmp_path):
+    """Learns a stream whose known classes come again, and continues it from a checkpoint."""
     learner, shown, done = Learner(small(name)), [], []
     for event in tasks(learner, stream, training=training):
         task = stream.tasks[event.task]
@@ -309,6 +306,14 @@ def test_method_learns_a_stream_in_time(name, batch_size, tmp_path):
         assert (event.row, event.before) == (done[event.task].row, done[event.task].before)
 
 
+@pytest.mark.parametrize("batch_size", ["full", 8])
+def test_method_learns_a_stream_in_time(name, batch_size, tmp_path):
+    stream = TaskStream(generate(DATED), PROTOCOL.model_copy(update={"stream": "time"}))
+    assert [len(task.classes) for task in stream.tasks] == [2, 1, 1, 1]
+    training = TRAINING.model_copy(update={"batch_size": batch_size, "fanout": 2})
+    check_stream(name, stream, training, tmp_path)
+
+
 def test_method_learns_a_stream_in_time_without_new_classes(name):
     plain = generate(DATED.model_copy(update={"classes": 2, "steps": 1}))
     time = torch.arange(plain.num_nodes) % 3
@@ -322,23 +327,7 @@ def test_method_learns_a_stream_in_time_without_new_classes(name):
 def test_method_learns_a_stream_in_which_classes_come_again(name, kind, tmp_path):
     graph = generate(DATED.model_copy(update={"steps": 1}))
     stream = TaskStream(graph, PROTOCOL.model_copy(update={"stream": kind}))
-    learner, shown, done = Learner(small(name)), [], []
-    for event in tasks(learner, stream):
-        task = stream.tasks[event.task]
-        shown.append(learner.method.predict_logits(learner.context).clone())
-        done.append(event)
-        assert shown[-1].shape == (task.num_nodes, task.num_classes)
-        assert shown[-1].isfinite().all()
-        assert (event.before is None) == (event.task == 0)
-        if learner.method.buffer is not None:
-            check_buffer(learner.method.buffer, stream, min(event.task, stream.num_tasks - 2))
-        if event.task == 1:
-            save_checkpoint(tmp_path / "checkpoint", learner, [])
-    second = Learner(small(name))
-    load_checkpoint(tmp_path / "checkpoint", second, MODEL, "cpu")
-    for event in tasks(second, stream):
-        assert torch.equal(second.method.predict_logits(second.context), shown[event.task])
-        assert (event.row, event.before) == (done[event.task].row, done[event.task].before)
+    check_stream(name, stream, TRAINING, tmp_path)
 
 
 def sizes(value) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from evergraph.errors import InputError
+from evergraph.errors import InputError, no_effect
 from evergraph.estimator.config import make_config
 from evergraph.estimator.diagnosis import UNCALIBRATED, diagnose
 from evergraph.estimator.extended import extend
@@ -31,32 +31,32 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 # scikit-learn comes without types, so that its classes are nothing known to inherit from.
 class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Classifies the nodes of a growing graph and keeps what it learned.
+    """Classifies the nodes of a growing graph and keeps what it has learned.
 
-    Feed it batches as they come: new nodes, new edges, some labels, sometimes new classes.
-    A call either happens wholly or, if it raises, not at all. docs/privacy.md says which labels a
-    method keeps, and what can be recovered of others.
+    Feed it the graph batch by batch: new nodes, new edges, some labels, sometimes new classes.
+    A call that raises changes nothing. The page on privacy says which labels a method keeps, and
+    what can be recovered of others.
 
     Args:
-        method: A registered method, see ``evergraph methods``; ``auto`` is ``analytic``, unless a
-            network is surely better on left-out nodes of the first labels (:attr:`history_` has
-            the reason).
-        buffer_size: The most nodes the method keeps; None leaves it to the method.
-        seed: Source of all randomness.
-        validation_fraction: Share of each class's new labels that is never learned and judges
-            instead; 0 holds nothing out.
-        feature_scaling: ``auto`` brings the columns of the features to one scale, unless they are
-            binary or their rows normalised; ``robust`` does so always, ``none`` never. The scale is
-            measured when the first labels are learned, and kept.
+        method: Name of a method, see ``evergraph methods``; ``auto`` is ``analytic``, unless a
+            network is clearly better on part of the first labels (:attr:`history_` has the
+            reason).
+        buffer_size: Maximum number of nodes that the method keeps; None leaves it to the method.
+        seed: Seed of all randomness.
+        validation_fraction: Share of each class's new labels that is held out for evaluation and
+            never learned; 0 holds nothing out.
+        feature_scaling: ``auto`` scales each column of the features, unless they are binary or
+            their rows are normalised; ``robust`` always does, ``none`` never. The scale is measured
+            when the first labels are learned, and kept.
         settings: Further settings: of the method, the training (``epochs``, ``lr``, …) and the
             network (``channels``, ``dropout``, …).
-        preset: A dataset whose published settings apply where ``settings`` are silent.
+        preset: A dataset whose published settings apply unless ``settings`` say otherwise.
         device: ``auto``, ``cpu`` or ``cuda``.
 
     Attributes:
         classes_: Class names in order of arrival, sorted within a batch.
         history_: What every change did, with the accuracy on held-out nodes.
-        feature_names_in_: Names of the features, if a frame brought them.
+        feature_names_in_: Names of the features, if they came in a data frame.
     """
 
     def __init__(
@@ -89,13 +89,13 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         *,
         on_event: OnEvent | None = None,
     ) -> Self:
-        """Takes new nodes and edges in and learns from the labels.
+        """Adds new nodes and edges and learns from the labels.
 
         Args:
             ids: Names of new nodes, text or whole numbers; or a PyG ``Data`` or a NetworkX graph
-                that brings everything, of which what is known already is skipped.
+                with everything in it, whose known nodes and edges are skipped.
             x: Features, a row per id; or ``structural``: degrees and the like.
-            edges: Pairs of ids, of new and known nodes alike; triples with a weight.
+            edges: Pairs of ids, of new or known nodes; or triples with a weight.
             labels: A class name or None per id; or a mapping of ids, new or known, to names.
             on_event: Called with what happens during training.
         """
@@ -107,8 +107,8 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
         Args:
             ids: Names of known nodes.
-            x: Their features from now on; None leaves them.
-            labels: Their class names, None where there is still none.
+            x: Their new features; None leaves them as they are.
+            labels: Their class names, None where still unknown.
         """
         names = read_ids(ids)
         state = self._now()
@@ -117,21 +117,21 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         return self._apply("update", updated=names, updated_x=x, labels=late)
 
     def remove(self, ids: Any = None, edges: Any = None) -> Self:
-        """Removes nodes with all that is kept of them, or single edges.
+        """Removes nodes with everything that is kept about them, or single edges.
 
-        ``analytic`` takes back what their labels taught, exactly, on graphs of up to 50,000 nodes
-        (of any size with ``statistics="exact"``), and a class without labels is gone from
-        :attr:`classes_`. Otherwise both stay in the network or the statistics until :meth:`refit`,
-        which a warning and :attr:`history_` say.
+        ``analytic`` unlearns their labels exactly on graphs of up to 50,000 nodes (of any size with
+        ``statistics="exact"``), and a class without labels disappears from :attr:`classes_`.
+        Otherwise what was learned stays in the network or the statistics until :meth:`refit`; a
+        warning and :attr:`history_` say so.
         """
         return self._apply("remove", removed=ids, removed_edges=edges)
 
     def refit(self, labels: Any = None) -> Self:
-        """Learns anew on the present graph, so that nothing stays of what is gone.
+        """Starts over on the current graph, so that nothing remains of what was removed.
 
-        It learns from the labels that the method keeps (the buffer's, all for ``joint`` and for
-        ``analytic`` where it takes back) and from those given. With a small buffer and no labels
-        most is forgotten; a class without a label is gone.
+        It learns from the labels that the method keeps (those of the buffer; all of them for
+        ``joint``, and for ``analytic`` where it can take labels back) and from those passed. With a
+        small buffer and no labels most is forgotten; a class without a label disappears.
 
         Args:
             labels: A mapping of known ids to names of known classes.
@@ -142,7 +142,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         return self
 
     def fit(self, ids: Any, x: Any = None, edges: Any = None, labels: Any = None) -> Self:
-        """Forgets everything and learns a first batch, with the parameters as they are now."""
+        """Forgets everything and learns a first batch, with the current parameters."""
         fresh = type(self)(**self.get_params(deep=False)).learn(ids, x, edges, labels)
         self._state = fresh._now()
         return self
@@ -150,10 +150,10 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     def partial_fit(
         self, ids: Any, x: Any = None, edges: Any = None, labels: Any = None, classes: Any = None
     ) -> Self:
-        """Learns a further batch, as :meth:`learn` does.
+        """Learns another batch, as :meth:`learn` does.
 
-        ``classes`` are all class names that may come, if you want others to be refused; they need
-        not be known beforehand.
+        ``classes`` are all class names that are allowed, if you want others to be refused; classes
+        need not be known beforehand.
         """
         if classes is not None and labels is not None:
             allowed = set(read_ids(classes, "classes"))
@@ -171,16 +171,16 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     ) -> Array:
         """Returns the most likely class name of each node, all nodes by default, ``[m]``.
 
-        With features, ``ids`` name nodes that are not in the graph: they are predicted from what is
-        around them as if they and their edges were there, and nothing is kept of them. All that
-        predicts takes them.
+        If you pass features, ``ids`` name nodes that are not in the graph: they are predicted as if
+        they and their edges were in it, and nothing about them is kept. Every method below that
+        takes ``x`` and ``edges`` does the same.
 
         Args:
             ids: Names of nodes.
             x: Features of new nodes, a row per id; None for known nodes.
             edges: Pairs of ids, of new and known nodes.
-            reject: Share of nodes of known classes that may be refused: a node more novel than
-                all but that share of the held-out nodes gets None (:meth:`novelty`).
+            reject: Share of nodes of known classes that may be refused: a node that is more novel
+                than all but that share of the held-out nodes gets None (:meth:`novelty`).
         """
         state, rows = self._ask(ids, x, edges)
         device = pick_device(self.device)
@@ -195,12 +195,12 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         return chosen
 
     def predict_proba(self, ids: Any = None, x: Any = None, edges: Any = None) -> Array:
-        """Returns probabilities over :attr:`classes_`, ``[m, k]``; of new nodes too, as predict.
+        """Returns probabilities over :attr:`classes_`, ``[m, k]``, also of new nodes.
 
-        They are calibrated: rows of logits are evened and divided by the temperature at which
-        held-out nodes are as sure as they are right, which changes no prediction. Without held-out
-        nodes ``analytic`` takes left-out training nodes; networks are not calibrated, which a
-        warning says, and ``calibrated_on`` in :attr:`history_`.
+        They are calibrated: logits are normalised and divided by the temperature at which
+        confidence matches accuracy on held-out nodes, which does not change predictions. Without
+        held-out nodes ``analytic`` uses leave-one-out predictions of training nodes; networks are
+        not calibrated then, as a warning and ``calibrated_on`` in :attr:`history_` say.
         """
         state, rows = self._ask(ids, x, edges)
         logits = state.logits(pick_device(self.device), rows)
@@ -220,11 +220,11 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         return self.classes_[best], np.take_along_axis(proba, best, axis=1)
 
     def novelty(self, ids: Any = None, x: Any = None, edges: Any = None) -> Array:
-        """Returns how unlike all known classes nodes are, 0 to 1, ``[m]``; of new nodes too.
+        """Returns how little nodes resemble the known classes, 0 to 1, ``[m]``, also of new nodes.
 
-        It is high where few of the nodes most like it were ever labelled, fewer than is usual
-        around labelled nodes of the class it is given, and where no class is likely. What is high
-        differs from state to state: ``predict(ids, reject=0.05)`` knows from held-out nodes.
+        It is high where few similar nodes were ever labelled, fewer than is usual around labelled
+        nodes of the predicted class, and where no class is likely. What counts as high differs from
+        state to state: ``predict(ids, reject=0.05)`` finds the threshold on held-out nodes.
         """
         state, rows = self._ask(ids, x, edges)
         everyone = torch.arange(state.graph.num_nodes) if rows is None else rows
@@ -233,18 +233,18 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     def novel_nodes(self, reject: float = REJECT) -> dict[str, Any]:
         """Returns unlabelled nodes that fit no known class: ``id``, ``novelty`` and ``group``.
 
-        The most novel come first. Nodes of a group are alike, and a new class is one or several
-        groups: label some of each. Of the nodes of known classes a share ``reject`` is among them.
+        The most novel come first. Nodes of a group are similar, and a new class is one or several
+        groups: label some of each. A share ``reject`` of the nodes of known classes is among them.
         """
         state = self._learned()
         rows, scores, groups = novel_nodes(state, pick_device(self.device), reject)
         return {"id": state.graph.names.take(rows.numpy()), "novelty": scores, "group": groups}
 
     def transform(self, ids: Any = None, x: Any = None, edges: Any = None) -> Array:
-        """Returns embeddings, ``[m, d]``; of new nodes too.
+        """Returns embeddings, ``[m, d]``, also of new nodes.
 
-        They are the last hidden layer of a network, and the propagated features of ``analytic``.
-        Methods that predict in another way give their logits.
+        These are the last hidden layer of a network, or the propagated features of ``analytic``.
+        Methods that predict in another way return their logits.
         """
         state, rows = self._ask(ids, x, edges)
         everyone = torch.arange(state.graph.num_nodes) if rows is None else rows
@@ -252,10 +252,10 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         return found
 
     def explain(self, ids: Any) -> list[Explanation]:
-        """Tells which neighbours and features decided on each node's class, against the runner-up.
+        """Returns which neighbours and features decided each node's class, against the runner-up.
 
         Exact for ``analytic``, by integrated gradients for networks; other methods are refused. It
-        is computed on the CPU, from what is around a node, whose features are as scaled.
+        is computed on the CPU, from the node's neighbourhood and its scaled features.
         """
         from evergraph.estimator.explanation import explain  # noqa: PLC0415 - seldom needed
 
@@ -290,7 +290,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     @property
     def feature_names_in_(self) -> Array:
-        """Names of the features, if a frame brought them."""
+        """Names of the features, if they came in a data frame."""
         columns = self._now().columns
         if columns is None:
             raise AttributeError("the features have no names")
@@ -302,10 +302,10 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         return self._now().graph.names.take()
 
     def save(self, folder: str | Path) -> Self:
-        """Writes the present state as the folder's next version.
+        """Writes the current state as the folder's next version.
 
-        A folder that has changed since this object was loaded or saved there is left alone, and
-        so is one with a change that was interrupted.
+        It refuses a folder that has changed since this object was loaded from or saved to it, and
+        one with an interrupted change.
         """
         self._state = save_state(Path(folder), self._now())
         return self
@@ -335,8 +335,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             named |= (self.settings or {}).keys()
             unused = config.unused(self._state.learner.method.config) & named
             if unused:
-                words = " and ".join(f"'{key}'" for key in sorted(unused))
-                told = f"Setting {words} has no effect on {config.method}"
+                told = no_effect(unused, config.method)
                 unless = ", which 'auto' is unless it finds a network better"
                 warnings.warn(f"{told}{unless if self.method == 'auto' else ''}.", stacklevel=3)
         return self._state
@@ -362,7 +361,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             return extend(state, _read(state, "predict", ids=ids, x=x, edges=edges))
         if edges is not None:
             raise InputError(
-                "Expected 'x' beside 'edges' (got none); give the new nodes' features."
+                "Expected 'x' together with 'edges' (got none); pass the new nodes' features."
             )
         return state, None if ids is None else state.graph.find(read_ids(ids), "ids")
 

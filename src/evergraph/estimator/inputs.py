@@ -417,15 +417,17 @@ def _items(values: Any, field: str) -> list[Any]:
 
 
 def _dense(x: Any) -> Tensor:
-    if isinstance(x, Tensor):
+    if isinstance(x, Tensor) and not x.is_complex():
         return x.detach().cpu().to(torch.float32).contiguous().clone()
     try:
+        if np.iscomplexobj(x):
+            raise TypeError
         with np.errstate(over="ignore"):  # infinities are refused below
             return torch.from_numpy(np.array(x, dtype=np.float32, order="C"))
     except (ValueError, TypeError):
         raise InputError(
-            "Expected 'x' as rows of numbers, all of the same length (got something else); convert "
-            "text and fill gaps."
+            "Expected 'x' as rows of real numbers, all of the same length (got something else); "
+            "convert text and fill gaps."
         ) from None
 
 

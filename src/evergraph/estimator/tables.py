@@ -145,8 +145,8 @@ def read_table(path: Path) -> Table:
         raise InputError(f"In '{path}': {error}") from None
     except Exception as error:  # pyarrow raises many kinds on damaged bytes
         raise InputError(
-            f"Expected '{path}' to be a {suffix[1:]} file (got {_brief(error)}); correct or "
-            "make it again."
+            f"Expected '{path}' to be a {suffix[1:]} file (got: {_brief(error)}); correct it or "
+            "write it again."
         ) from None
     if len(columns) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -158,21 +158,26 @@ def read_table(path: Path) -> Table:
 
 def write_table(path: Path, columns: dict[str, Any]) -> None:
     """Writes columns as CSV or Parquet, by the name of the file, in one step."""
+    check_table_name(path)
     if path.suffix.lower() == ".csv":
         content = as_csv(columns).encode()
-    elif path.suffix.lower() == ".parquet":
+    else:
         arrow = _arrow()
         from pyarrow import parquet  # noqa: PLC0415 - an extra
 
         sink = arrow.BufferOutputStream()
         parquet.write_table(arrow.table(columns), sink)
         content = sink.getvalue().to_pybytes()
-    else:
-        raise InputError(f"Expected a .csv or .parquet file to write (got '{path}'); rename it.")
     try:
         write_atomic(path, content)
     except OSError as error:  # a file in place of a folder
         raise unwritable(path, error) from None
+
+
+def check_table_name(path: Path) -> None:
+    """Refuses the name of a file whose format is not written, before anything is computed."""
+    if path.suffix.lower() not in {".csv", ".parquet"}:
+        raise InputError(f"Expected a .csv or .parquet file to write (got '{path}'); rename it.")
 
 
 def as_csv(columns: dict[str, Any]) -> str:
@@ -214,6 +219,8 @@ def _read_lines(path: Path, content: bytes) -> Table:
 def _read_csv(content: bytes) -> Any:
     from pyarrow import csv as arrow_csv  # noqa: PLC0415 - an extra
 
+    if not content.strip():
+        raise InputError("Expected a line of column names (got an empty file); write it again.")
     header = content[:1_000_000].split(b"\n", 1)[0]
     if header.count(b",") >= MAX_COLUMNS:
         raise InputError(

@@ -78,11 +78,14 @@ def save_state(path: Path, state: State) -> State:
         there = None if store.is_empty else store.newest()
         expected = None if before is None else (came_from, before.checksum)
         if there != expected:
-            got: object = None if there is None else there[0]
-            got = "another one" if got is not None and got == came_from else got
+            got = "no state" if there is None else f"version {there[0]}"
+            if there is not None and there[0] == came_from:
+                got = f"another {got}"
+            wanted = f"to be at version {came_from}, where this estimator comes from"
+            if came_from is None:
+                wanted = "to hold no state yet"
             raise InputError(
-                f"Expected '{path}' at version {came_from}, where this estimator comes from (got "
-                f"{got}); load it again or save elsewhere."
+                f"Expected '{path}' {wanted} (got {got}); load it again or save elsewhere."
             )
         if there is not None:
             _check_settled(store)

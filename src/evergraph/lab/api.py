@@ -44,10 +44,10 @@ def run(
     Args:
         dataset: A name, the path of an npz file, ``synthetic:nodes=5000``, or a graph itself.
         method: ``NAME[:key=value,...][@label]``.
-        seed: Source of all randomness.
+        seed: Seed of all randomness.
         settings: What ``--set`` takes.
-        presets: Our settings, or ``printed``: the paper's to the letter.
-        output: The run's folder, in which a killed run continues; without it nothing is left.
+        presets: ``tuned`` for our settings, ``printed`` for the paper's to the letter.
+        output: Folder of the run, in which a killed run continues; None leaves no files.
         on_event: Called with every :class:`~evergraph.events.Event` of the training loop.
         device: ``auto``, ``cpu`` or ``cuda``.
         data_root: Where datasets are; ``EVERGRAPH_DATA`` by default.
@@ -89,17 +89,18 @@ def compare(
     Args:
         datasets: Names or paths.
         methods: Each as ``NAME[:key=value,...][@label]``; ``all`` stands for all others.
-        seeds: How many.
-        settings: For every method that has them.
-        presets: Our settings, or ``printed``: the paper's to the letter.
-        output: Folder of the grid, in which finished runs are never run again; without it
-            nothing is left.
-        jobs: Runs at a time, each in a process of its own.
+        seeds: Number of seeds.
+        settings: Settings for every method that has them.
+        presets: ``tuned`` for our settings, ``printed`` for the paper's to the letter.
+        output: Folder of the grid, in which finished runs are never run again; None leaves no
+            files.
+        jobs: Runs at a time, each in its own process.
         device: ``auto``, ``cpu`` or ``cuda``.
         data_root: Where datasets are; ``EVERGRAPH_DATA`` by default.
 
     Returns:
-        The content of ``summary.json``: mean and deviation of every metric by dataset and method.
+        The content of ``summary.json``: mean and standard deviation of every metric, by dataset
+        and method.
     """
     graphs = [datasets] if isinstance(datasets, str) else list(datasets)
     words = [methods] if isinstance(methods, str) else list(methods)

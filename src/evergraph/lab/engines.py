@@ -51,7 +51,7 @@ class Resources(Place):
 
     jobs: Annotated[int | None, "Worker processes. [one per core; one on a GPU]"] = None
     engine: Annotated[str, "Where jobs run: local or ray."] = "local"
-    address: Annotated[str | None, "A Ray cluster's address. [one made on this machine]"] = None
+    address: Annotated[str | None, "Address of a Ray cluster. [started on this machine]"] = None
     gpus: Annotated[float, "Share of a GPU that each job requests on a Ray cluster."] = 0.0
 
     def __post_init__(self) -> None:

@@ -29,6 +29,8 @@ from evergraph.validation import Config, parse
 FEWEST = 3
 #: The longest text and the largest file that a row may have.
 LONGEST, LARGEST = 100, 100_000
+#: What to do about a file that is no row.
+REMEDY = "give a row's JSON file or a folder of finished runs"
 #: How far sums of rounded numbers may be off.
 ROUNDING = 0.02
 #: What every seed has, in the order of its columns.
@@ -209,10 +211,10 @@ def read_rows(source: Path) -> list[FieldRow]:
         if rows:
             return rows
     elif source.exists() and source.stat().st_size <= LARGEST:
-        return [check_row(read_json(source), str(source))]
+        return [check_row(read_json(source, REMEDY), str(source))]
     raise InputError(
-        f"Expected a row of at most {LARGEST} bytes or a folder of finished runs (got '{source}'); "
-        "check the path."
+        f"Expected a row's JSON file of at most {LARGEST} bytes or a folder of finished runs (got "
+        f"'{source}'); check the path."
     )
 
 
@@ -237,7 +239,8 @@ def add_rows(folder: Path, rows: Iterable[FieldRow], *, replace: bool = False) -
                 f"{taken} is); give it another label, or add --replace."
             )
         new[row.place] = row
-    make_folder(folder)
+    if new:
+        make_folder(folder)
     for place, row in new.items():
         write_json(folder / row.file_name, row.model_dump(mode="json"))
         if there.get(place, row.file_name) != row.file_name:

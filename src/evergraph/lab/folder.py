@@ -86,16 +86,16 @@ def read_config(folder: Path) -> RunConfig:
     return RunConfig.from_values(load_mapping(text, str(path)))
 
 
-def check_output(path: Path) -> None:
+def check_output(path: Path, option: str = "--output") -> None:
     """Refuses an output that is not a folder, or the folder of a state."""
     if path.exists() and not path.is_dir():
         raise InputError(
-            f"Expected '--output' to be a folder (got the file '{path}'); choose another."
+            f"Expected '{option}' to be a folder (got the file '{path}'); choose another."
         )
     if (path / "state.sqlite").exists():
         raise InputError(
-            f"Expected '--output' to be a folder of runs (got '{path}', an estimator's state); "
-            "choose another."
+            f"Expected '{option}' to be a folder without a state (got '{path}', an estimator's "
+            "state); choose another."
         )
 
 

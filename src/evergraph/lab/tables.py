@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from evergraph.config import load_mapping, usual_protocol
+from evergraph.errors import no_effect
 from evergraph.methods import METHODS, PROBES
 from evergraph.methods.base import SOURCES
 from evergraph.validation import parse
@@ -87,9 +88,9 @@ def show(content: Any, sheets: Iterable[Sheet], as_json: bool, *lines: str) -> N
 
 def warn_unused(method: str, unused: frozenset[str], given: Iterable[str]) -> None:
     """Says on standard error which of the user's settings have no effect."""
-    words = " and ".join(f"'{key}'" for key in sorted(unused.intersection(given)))
-    if words:
-        text = f"warning: setting {words} has no effect on {method} as it is set otherwise"
+    named = unused.intersection(given)
+    if named:
+        text = f"warning: {no_effect(named, method)} with its other settings."
         make_console(stderr=True).print(text, markup=False)
 
 
@@ -282,6 +283,11 @@ def interval(part: Mapping[str, Any], digits: int = 2) -> str:
     """Formats ``{"low", "high"}`` with signs."""
     low, high = (number(part[key], digits, sign=True) for key in ("low", "high"))
     return f"[{low}, {high}]"
+
+
+def counted(number: int, what: str, several: str = "") -> str:
+    """Writes a number of things: ``1 node``, ``2,000 nodes``, ``2 classes``."""
+    return f"{number:,} {what if number == 1 else several or f'{what}s'}"
 
 
 def size(num_bytes: int | None) -> str:

@@ -27,22 +27,22 @@ NEEDS = SOURCES | {"attention", "double_backward", "gat"}
 
 
 class MethodConfig(Config):
-    """Base of a method's settings.
+    """Base class of a method's settings.
 
-    ``old_names`` maps names of earlier versions to today's. ``former`` is how runs behaved that
-    were recorded before a setting existed: one without it means that value.
+    ``old_names`` maps names in earlier versions to the current ones. ``former`` holds the behaviour
+    of runs recorded before a setting existed: a run without the setting has that value.
     """
 
     old_names: ClassVar[Mapping[str, str]] = {}
     former: ClassVar[Mapping[str, Any]] = {}
 
     def unused(self) -> frozenset[str]:
-        """Names what has no effect beside these settings, of training and network too."""
+        """Names the settings, also of training and network, that have no effect with these."""
         return frozenset()
 
     @classmethod
     def hashed_as(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns settings by the names and values that identify a run for good."""
+        """Returns the settings under the names and values that identify a run permanently."""
         new = cls.former.keys()
         return {k: v for k, v in settings.items() if k not in new or v != cls.former[k]}
 
@@ -53,9 +53,9 @@ class Descent:
 
     Attributes:
         epochs: How many; None takes the configured number.
-        stage: The name that its epochs are told and timed under.
-        first: Number of its first epoch where several descents make one stage.
-        total: Epochs of the whole stage; None for this descent's.
+        stage: The name under which its epochs are reported and timed.
+        first: Number of its first epoch, where several descents make up one stage.
+        total: Epochs of the whole stage; None for those of this descent.
     """
 
     epochs: int | None = None
@@ -98,22 +98,22 @@ SearchSpace = Mapping[str, tuple[Any, ...]]
 class Method(Generic[ConfigT]):
     """A way to learn task after task.
 
-    One task is ``begin_task``, ``fit_task``, ``end_task``; then ``predict_logits`` is asked for
-    every node seen. ``fit_task`` asks for gradient descent, whose steps call ``loss`` and
-    ``after_backward``. What a task is worth telling goes into ``ctx.report``.
+    One task is ``begin_task``, ``fit_task``, ``end_task``; then ``predict_logits`` predicts every
+    node seen. ``fit_task`` asks for gradient descent, whose steps call ``loss`` and
+    ``after_backward``. Put anything worth reporting about a task into ``ctx.report``.
 
     Attributes:
         Config: The class of its settings.
         summary: One line about it.
-        paper: Where it comes from.
-        year: When.
+        paper: The paper it comes from.
+        year: The year of that paper.
         needs: What it must be granted beyond the view; see :data:`NEEDS`.
         search: The grid that ``evergraph tune`` searches: settings with the values to try.
         buffer: What it keeps of earlier tasks, or None.
-        local: Whether what is around training and kept nodes, within :meth:`reach`, is enough to
-            learn a task, so that a part of a large graph is shown.
-        takes_back: Whether its buffer holds all that it was taught and it begins anew from that at
-            every task, so that nothing is left of what leaves the buffer.
+        local: Whether the neighbourhood of training and kept nodes, within :meth:`reach`, is enough
+            to learn a task, so that only that part of a large graph is shown.
+        takes_back: Whether its buffer holds everything it was taught and it starts over from that
+            at every task, so that nothing remains of what leaves the buffer.
     """
 
     Config: ClassVar[type[MethodConfig]]
@@ -128,18 +128,18 @@ class Method(Generic[ConfigT]):
 
     @property
     def temperature(self) -> float | None:
-        """What logits are best divided by for probabilities, if the method knows by itself."""
+        """The temperature that calibrates its logits, if the method knows it."""
         return None
 
     def __init__(self, config: ConfigT) -> None:
         self.config: ConfigT = config
 
     def begin_task(self, ctx: TaskContext) -> None:
-        """Prepares for a task: by default θ is warm-started and the head grows."""
+        """Prepares for a task: by default, warm-starts θ and grows the head."""
         ctx.prepare_model()
 
     def fit_task(self, ctx: TaskContext) -> Iterator[Epoch | Stage | Descent]:
-        """Learns the task: yields epochs of its own, and asks for descent where it wants some."""
+        """Learns the task: yields epochs of its own, and :class:`Descent` to ask for descent."""
         yield Descent()
 
     def loss(self, ctx: TaskContext) -> Tensor:
@@ -157,34 +157,34 @@ class Method(Generic[ConfigT]):
         return ctx.observe().logits
 
     def reach(self, num_layers: int) -> int | None:
-        """Tells how many steps away from a node its logits depend on; None: on the whole graph."""
+        """Returns how many hops around a node its logits depend on; None: on the whole graph."""
         return num_layers if type(self).predict_logits is Method.predict_logits else None
 
     def predict_field(self, field: ReceptiveField, num_classes: int, *, seed: int) -> Tensor:
-        """Returns logits of the nodes that a receptive field is of, ``[m, k]``.
+        """Returns logits of the nodes of a receptive field, ``[m, k]``.
 
-        Asked of a method that predicts otherwise than by the network and has a reach.
+        Called for a method that has a reach and does not predict by the network.
         """
         raise NotImplementedError(f"{type(self).__name__} has a reach and predicts no field")
 
     def embedding_reach(self) -> int | None:
-        """Tells how many steps away a node's embedding depends on; None: it has none.
+        """Returns how many hops around a node its embedding depends on; None: it has none.
 
-        Asked of a method that predicts otherwise than by the network.
+        Called for a method that does not predict by the network.
         """
         return None
 
     def embed_field(self, field: ReceptiveField, *, seed: int) -> Tensor:
-        """Returns embeddings of the nodes that a receptive field is of, ``[m, d]``."""
+        """Returns embeddings of the nodes of a receptive field, ``[m, d]``."""
         raise NotImplementedError(f"{type(self).__name__} has embeddings and embeds no field")
 
     def reads(self, num_old: int, num_nodes: int, num_layers: int) -> Reads | None:
-        """Tells what learning a task reads of a large graph; None: all of it.
+        """Returns which part of a large graph learning a task reads; None: all of it.
 
         Args:
-            num_old: Nodes that were there at the last task.
-            num_nodes: Nodes that are there now.
-            num_layers: Of the network.
+            num_old: Number of nodes at the previous task.
+            num_nodes: Number of nodes now.
+            num_layers: Number of layers of the network.
         """
         depth = self.reach(num_layers)
         if not self.local or depth is None:
@@ -193,14 +193,14 @@ class Method(Generic[ConfigT]):
         return Reads(kept.cpu(), depth)
 
     def memory_bytes(self) -> int:
-        """Counts the bytes kept so that the next task can be learned, the graph being at hand.
+        """Counts the bytes kept in order to learn the next task while the graph is available.
 
-        The network that predicts does not count; all that is kept beside it does.
+        The network that predicts does not count; everything else that is kept does.
         """
         return self.buffer.memory_bytes() if self.buffer is not None else 0
 
     def graph_bytes(self, ctx: TaskContext) -> int:
-        """Counts what replaying needs besides if the graph does not stay at hand.
+        """Counts the further bytes that replay needs if the graph is not available.
 
         These are the features and neighbourhoods of replayed nodes, as deep as the network reads.
         """

@@ -68,19 +68,20 @@ class TaskContext:
     """What a method works with during one task.
 
     Attributes:
-        view: All that may be seen.
+        view: Everything that the method may see.
         model: The network, None until :meth:`prepare_model`.
         optimizer: Adam over the model, made anew for every task.
         batch: The training nodes of the current step; all of them in full-batch mode.
         task_classes: The classes of the task, ascending, ``[c]``: new ones and those of training
-            nodes. One class alone cannot be told from others, so then it is all classes seen.
-        final: Whether no task follows, so that nothing needs to be kept.
+            nodes. If there is only one, nothing could be told apart, so it is all classes seen.
+        final: Whether this is the last task, so that nothing needs to be kept.
         plain: Whether the network takes the path that can be differentiated twice.
         batch_size: Training nodes per step; None trains on the whole graph.
         seconds: Time spent by stage.
-        report: What the method has to tell of this task; goes into the results as it is.
-        prepared: What a method has computed from the graph, by name; empty when the graph changes.
-        class_names: Names of the classes seen, as far as weights need them.
+        report: What the method reports about this task; it goes into the results unchanged.
+        prepared: What a method has computed from the graph, by name; emptied when the graph
+            changes.
+        class_names: Names of the classes seen, where class weights need them.
     """
 
     view: GraphView
@@ -185,13 +186,13 @@ class TaskContext:
             yield everyone.take(rows)
 
     def begin_step(self, batch: LabelledNodes) -> None:
-        """Takes the next batch; the first node list that a step asks for is its first again."""
+        """Takes the next batch, and starts over with the node lists that a step asks for."""
         self.batch = batch
         self._fields.rewind()
 
     @property
     def network(self) -> NodeClassifier:
-        """The model, which must be there."""
+        """The model; raises if it has not been prepared."""
         if self.model is None:
             raise RuntimeError("the model is not prepared: call ctx.prepare_model() first")
         return self.model

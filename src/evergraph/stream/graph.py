@@ -15,11 +15,11 @@ from evergraph.stream.features import Features, SparseRows
 
 @dataclass(frozen=True)
 class Graph:
-    """A whole graph: features, undirected edges, one label per node, and maybe when each came.
+    """A whole graph: features, undirected edges, a label per node, optionally times of arrival.
 
     Build it with :meth:`build`, which cleans the edges (symmetrised, no self-loops, no
-    duplicates) and refuses what cannot be right. Time is counted in steps from 0; an edge is
-    never there before both its ends, and may come later than they do.
+    duplicates) and refuses what cannot be right. Time is counted in steps from 0; an edge never
+    arrives before both its ends, and may arrive later.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Graph:
     ) -> Graph:
         """Cleans and validates; raises :class:`InputError` naming what is wrong.
 
-        What ``time``, ``edge_time`` and ``times`` may be, :func:`to_steps` says.
+        See :func:`to_steps` for what ``time``, ``edge_time`` and ``times`` may be.
         """
         n, y = x.shape[0], y.flatten()  # OGB stores a column
         if y.numel() != n:

@@ -40,30 +40,30 @@ REMEDIES = {
 
 
 class Protocol(Config):
-    """What comes when, how nodes are split, and what accuracy is measured on.
+    """What arrives when, how nodes are split, and what accuracy is measured on.
 
     Attributes:
         name: ``dslr`` for the paper's presets, ``default`` otherwise.
-        classes_per_task: ``c``, in class streams; a last smaller task takes the remainder.
-        order: Class order: ``label``, ``alphabetical`` or ``random:SEED``; in time streams, of
-            the classes that come in one step.
-        min_class_size: Classes must have more nodes than this to be kept.
+        classes_per_task: ``c``, in class streams; a smaller last task takes the remainder.
+        order: Class order: ``label``, ``alphabetical`` or ``random:SEED``; in time streams, that
+            of the classes that arrive in the same step.
+        min_class_size: Only classes with more nodes than this are kept.
         max_classes: Keep at most this many classes, the largest.
         test_share: Share of test nodes, one for all or one per kept class in label order.
         pooled: Draw the test nodes of all classes with the same share together, so that
             only the pool keeps the share exactly (the authors' Cora and Citeseer splits).
-        features: ``row-sum`` divides each feature row by its sum; ``none`` leaves it.
+        features: ``row-sum`` divides each feature row by its sum; ``none`` leaves it as it is.
         feature_scaling: ``auto`` scales features robustly, as measured on the first task's nodes,
             unless they are binary or normalised; ``robust`` always, ``none`` never.
         validation_fraction: Part of each class's training nodes held out, at least one.
         evaluate: Nodes that the accuracy matrix is measured on.
         split_seed: Fixes the split; None draws it from the run's seed.
-        stream: ``class`` makes tasks of classes. ``time`` makes them of the graph's time steps:
-            nodes and edges come when they came, of old classes or new, and nodes are split
-            within each class and step, of which at least one is learned. ``blurry:P`` is a class
-            stream in which a share P of every class comes in other tasks, ``task-free[:SIZE]``
+        stream: ``class`` makes tasks out of classes. ``time`` makes them out of the graph's time
+            steps: nodes and edges arrive when they did, of old or new classes, and nodes are split
+            within each class and step, with at least one for training. ``blurry:P`` is a class
+            stream in which a share P of every class arrives in other tasks, ``task-free[:SIZE]``
             brings batches of about SIZE nodes whose classes drift, ``domain[:K]`` K parts of the
-            graph, each of whatever classes are there (``arrival.py``).
+            graph with whatever classes they have (``arrival.py``).
     """
 
     name: str = "default"

@@ -50,10 +50,10 @@ class Part:
 
 @dataclass(frozen=True)
 class GraphView:
-    """All that a method may see at one task: nodes ``[0, n_t)`` and what is among them.
+    """Everything that a method may see at one task: nodes ``[0, n_t)`` and the edges among them.
 
-    Labels of anything but the current training nodes are not in the object. ``grants``
-    holds what a method declared that it needs beyond that and was given.
+    Only the labels of the current training nodes are in the object. ``grants`` holds what a
+    method has declared that it needs beyond that.
     """
 
     task: int

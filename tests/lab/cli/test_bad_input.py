@@ -123,7 +123,22 @@ SETTINGS = {
     "unknown device": (("--device", "nonsense"), ("'--device'", "'nonsense'", "cpu or cuda")),
     "device of another kind": (("--device", "meta"), ("'--device'", "'meta'", "cpu or cuda")),
     "unknown option": (("--bogus", "1"), ("--bogus", "--help")),
+    "option like no other": (("--workers", "3"), ("'--workers'", "see 'evergraph run --help'")),
+    "option cut short": (("--data", "x"), ("'--data'", "did you mean '--dataset'?")),
+    "value for a flag": (("--json=yes",), ("'--json'", "'yes'", "see 'evergraph run --help'")),
     "option without value": (("--set",), ("--set", "--help")),
+    "method of no letters": (("--method", ""), ("method ''", "choose one of al-gnn, analytic")),
+    "epochs that no tensor holds": (("--set", f"epochs={10**30}"), ("'epochs'", "below 2^63")),
+    "seed that no tensor holds": (("--seed", str(10**30)), ("'seed'", "below 2^63")),
+    "epochs beyond floats": (("--set", "epochs=1e400"), ("'epochs'", "integer", "'1e400'")),
+    "stream misspelt": (("--stream", "blury:0.3"), ("'stream'", "'blury:0.3'", "blurry:0.3")),
+    "stream of nothing": (("--stream", "blurry:nan"), ("'stream'", "[0, 1)", "'blurry:nan'")),
+    "choice of three": (("--set", "backbone=gin"), ("'backbone'", "'gat', 'gcn' or 'sage'")),
+    "file as the data's folder": (
+        ("--dataset", "ogbn-arxiv", "--data-root", "graph.npz"),
+        ("--data-root", "the file 'graph.npz'", "name the folder"),
+    ),
+    "device as a settings file": (("--config", "/dev/zero"), ("'--config'", "not a regular file")),
     "backbone that the method cannot take": (
         ("--method", "rclg", "--set", "backbone=gcn"),
         ("'backbone'", "'gat'", "RCLG", "'gcn'", "change it"),
@@ -232,6 +247,84 @@ def test_compare_refuses_bad_dataset_before_it_writes(work: Path, command: Comma
 def test_command_refuses_unknown_command(work: Path, command: Command):
     check_refused(command("rum"), "'rum'", "did you mean 'run'?")
     check_refused(command("zzz"), "'zzz'", "'evergraph --help'")
+
+
+OTHERS = {
+    "a table as a row of the field": (
+        ("field", "--folder", "new", "--add", "table.csv"),
+        ("'table.csv'", "not valid JSON", "give a row's JSON file or a folder of finished runs"),
+    ),
+    "a missing row of the field": (("field", "--add", "none.json"), ("'none.json'", "check")),
+    "no row in the field": (("field", "--folder", "new"), ("'new'", "add some with --add")),
+    "a file as the field": (("field", "--folder", "graph.npz"), ("'--folder'", "'graph.npz'")),
+    "report of an empty folder": (("report", "empty"), ("'empty'", "(got none)", "finish a run")),
+    "report of nothing": (("report", "nowhere"), ("'nowhere'", "check the path")),
+    "report of a file": (("report", "graph.npz"), ("'graph.npz'", "check the path")),
+    "figures of an unknown kind": (("report", "empty", "--format", "gif"), ("'gif'", "pdf, png")),
+    "a method in capitals": (("methods", "DSLR"), ("'DSLR'", "did you mean 'dslr'?")),
+    "two methods": (("methods", "dslr", "ewc"), ("'ewc'", "see 'evergraph methods --help'")),
+    "a word after datasets": (("datasets", "bild"), ("'datasets bild'", "datasets build packages")),
+    "packages from nowhere": (
+        ("datasets", "build", "packages", "--from", "nowhere", "--output", "x.npz"),
+        ("'nowhere'", "check the path"),
+    ),
+    "an experiment misspelt": (("reproduce", "mian", "--output", "o"), ("did you mean 'main'?",)),
+    "less than no seeds": (
+        ("reproduce", "main", "--output", "o", "--seeds", "-3"),
+        ("'--seeds'", "at least 1", "-3"),
+    ),
+    "no output for predictions": (("predict", "empty"), ("'--output'", "none", "predict --help")),
+    "predictions of no state": (("predict", "empty", "-o", "-"), ("'empty'", "learn into it")),
+    "explanations of no state": (("explain", "nowhere", "n1"), ("'nowhere'", "learn into it")),
+    "explanations of nothing": (("explain", "empty"), ("'ids'", "none", "explain --help")),
+    "less than no explanations": (("explain", "empty", "n", "--count", "-1"), ("'--count'", "-1")),
+    "an old state that is none": (("convert", "empty", "new"), ("'empty'", "check the path")),
+    "a state at a file": (
+        ("learn", "table.csv", "--nodes", "table.csv"),
+        ("'table.csv'", "folder"),
+    ),
+    "a folder as a table": (("learn", "new", "--nodes", "empty"), ("'empty'", "convert or rename")),
+    "an empty table": (
+        ("learn", "new", "--nodes", "empty.csv"),
+        ("'empty.csv'", "an empty file", "write it again"),
+    ),
+    "a table of bytes": (
+        ("learn", "new", "--nodes", "bytes.parquet"),
+        ("'bytes.parquet'", "write"),
+    ),
+    "a state where none can be": (
+        ("learn", "graph.npz/s", "--nodes", "table.csv"),
+        ("graph.npz/s",),
+    ),
+    "a share above all": (
+        ("learn", "new", "--nodes", "table.csv", "--validation-fraction", "1.5"),
+        ("'validation_fraction'", "[0, 0.5]", "1.5"),
+    ),
+    "a scaling misspelt": (
+        ("learn", "new", "--nodes", "table.csv", "--feature-scaling", "robst"),
+        ("'feature_scaling'", "'auto', 'none' or 'robust'", "'robst'"),
+    ),
+    "help as a command": (("help",), ("'help'", "see 'evergraph --help'")),
+    "a version misspelt": (("--verison",), ("'--verison'", "did you mean '--version'?")),
+}
+
+
+@pytest.mark.parametrize(("words", "mentions"), OTHERS.values(), ids=OTHERS)
+def test_other_commands_refuse_wrong_words(
+    work: Path, command: Command, words: Sequence[str], mentions: Sequence[str]
+):
+    (work / "empty").mkdir()
+    (work / "table.csv").write_text("id,f\na,1\n")
+    (work / "empty.csv").write_text("")
+    (work / "bytes.parquet").write_bytes(b"\x00\xff")
+    before = snapshot(work)
+    check_refused(command(*words), *mentions)
+    assert snapshot(work) == before
+
+
+def test_resume_refuses_to_discard_a_run(work: Path, command: Command):
+    finish(work, command)
+    check_refused(command("resume", "out", "--discard"), "'--discard'", "'out'", "leave it out")
 
 
 def test_compare_refuses_missing_output(work: Path, command: Command):
@@ -460,7 +553,7 @@ def test_run_refuses_output_below_a_file(work: Path, command: Command):
     (work / "out").write_text("a file")
     before = snapshot(work)
     answer = command("run", "--dataset", "graph.npz", *QUICK, "--output", "out/run")
-    check_refused(answer, "'out/run'", "choose another --output")
+    check_refused(answer, "'out/run'", "choose another path")
     assert snapshot(work) == before
 
 
@@ -599,6 +692,23 @@ def test_real_command_refuses(work: Path, words: Sequence[str], mentions: Sequen
     done = real("run", *words, "--output", "out", cwd=work)
     check_refused(Answer(done.returncode, done.stdout, done.stderr), *mentions)
     assert snapshot(work) == before
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("words", [("methods",), ("run", "--help")])
+def test_real_command_says_that_its_output_is_lost(words: Sequence[str]):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "evergraph", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=TIMEOUT,
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("evergraph: Expected to write the output (got: No space left")
+    assert done.stderr.count("\n") == 1
 
 
 def start(words: Sequence[str], cwd: Path) -> subprocess.Popen[str]:

@@ -94,7 +94,7 @@ def test_pipe_gets_lines_with_stage_and_time_left(monkeypatch: pytest.MonkeyPatc
     assert out.getvalue().splitlines() == [
         *["  taking in"] * 2,  # after 12 and 24 of 27 seconds
         "full batch: it fits",
-        "learning step 4: 0 new classes, 10 nodes, 10 edges seen",
+        "learning step 4: 0 new classes, 10 nodes, 10 edges so far",
         "  classify 14/100, 0:00:43 left",
         "  classify 34/100, 0:00:33 left",
         "  classify 54/100, 0:00:23 left",

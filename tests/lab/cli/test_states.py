@@ -48,7 +48,7 @@ def test_learn_says_which_settings_change_nothing(folder: Path, command: Command
     words = ("learn", "state", "--nodes", "nodes.csv", "--edges", "edges.csv", *OPTIONS)
     answer = command(*words, "--method", "analytic")
     assert answer.code == 0
-    expected = "setting 'buffer_size' and 'channels' and 'epochs' and 'heads' has no effect"
+    expected = "Settings 'buffer_size', 'channels', 'epochs' and 'heads' have no effect"
     assert expected in answer.err
 
 
@@ -139,6 +139,19 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "a gap in the features": (("learn", "state", "--nodes", "gap.csv"), "got none in row 1"),
     "a node twice": (("learn", "state", "--nodes", "twice.csv"), "'a' again in row 2"),
     "a folder as a table": (("learn", "state", "--nodes", "state"), "'state'"),
+    "columns in capitals": (("learn", "state", "--nodes", "caps.csv"), "a column 'id' in"),
+    "a row cut short": (("learn", "state", "--nodes", "short.csv"), "Expected 3 columns, got 2"),
+    "bytes that are no text": (("learn", "state", "--nodes", "latin.csv"), "invalid UTF8"),
+    "a column twice": (("learn", "state", "--nodes", "double.csv"), "'id' twice"),
+    "no name of a node": (("learn", "state", "--nodes", "nameless.csv"), "got none in row 1"),
+    "no number": (("learn", "state", "--nodes", "nan.csv"), "a finite number in column 'f'"),
+    "known and new nodes": (
+        ("predict", "state", "-o", "-", "--ids", "ids.txt", "--nodes", "twice.csv"),
+        "got a mixture",
+    ),
+    "more than all refused": (("predict", "state", "-o", "-", "--reject", "2"), "between 0 and 1"),
+    "novel nodes as text": (("inspect", "state", "--novel", "n.txt"), "a .csv or .parquet file"),
+    "an unknown node": (("explain", "state", "zz"), "'zz' in row 1"),
     "a version not there": (("inspect", "state", "--version", "99"), "99"),
     "a table as a state": (("inspect", "nodes.csv"), "'nodes.csv'"),
     "figures of a state": (("report", "state", "--figures", "f"), "'--figures' with runs"),
@@ -156,6 +169,13 @@ def test_bad_input_exits_2_with_a_sentence_and_changes_nothing(
     (folder / "word.csv").write_text("id,f,g\na,x,1\n")
     (folder / "other.csv").write_text("id,f,h\na,1,1\n")
     (folder / "many.csv").write_text("id,label\nn0,a\nn1,b\nn2,c\n")
+    (folder / "caps.csv").write_text("ID,F,G\na,1,1\n")
+    (folder / "short.csv").write_text("id,f,g\na,1\n")
+    (folder / "latin.csv").write_bytes(b"id,f,g\n\xe9,1,1\n")
+    (folder / "double.csv").write_text("id,id,f,g\na,a,1,1\n")
+    (folder / "nameless.csv").write_text("id,f,g\n,1,1\n")
+    (folder / "nan.csv").write_text("id,f,g\na,nan,1\n")
+    (folder / "ids.txt").write_text("n0\n")
     (folder / "semi.csv").write_text("id;f;g\na;1;1\n")
     (folder / "tabs.csv").write_text("id\tf\tg\na\t1\t1\n")
     (folder / "wide.csv").write_text("id,f,g\na,1,1\n", encoding="utf-16")

@@ -111,12 +111,12 @@ def test_classes_per_task_in_time_is_told_to_have_no_effect(dated: Path, command
     words = (*WORDS, "--method", "finetune", "--output", "out")
     answer = command("run", *words, "--classes-per-task", 2)
     assert answer.code == 0
-    assert "warning: setting 'classes_per_task' has no effect on finetune" in answer.err
+    assert "warning: Setting 'classes_per_task' has no effect on finetune" in answer.err
     assert "warning" not in command("run", *WORDS, "--method", "finetune").err
     grid = (*WORDS, "--method", "finetune@mine", "--seeds", 1, "--output", "grid")
     answer = command("compare", *grid, "--classes-per-task", 2)
     assert answer.code == 0
-    assert "warning: setting 'classes_per_task' has no effect on mine" in answer.err
+    assert "warning: Setting 'classes_per_task' has no effect on mine" in answer.err
 
 
 @pytest.mark.parametrize(

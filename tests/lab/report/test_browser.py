@@ -6,9 +6,7 @@ Without Chromium or Playwright these tests are skipped, visibly.
 from __future__ import annotations
 
 import csv
-import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,31 +26,12 @@ from evergraph.lab.report.collect import collect
 from evergraph.lab.summary import collect_results, compare_pairs
 from made_runs import CLASSES, make_grid, make_run, planted_probability, planted_samples
 
-playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 METHODS = (
     *("dslr", "dslr:structure=none@no-structure", "dslr:buffer_size=50@dslr-50"),
     *("replay:selector=mf@replay-mf", "joint"),
 )
 HOSTILE = '</script><img src="http://evil.invalid/x" onerror="alert(1)">'
 OpenPage = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """The system's Chromium, or a skip that says how to get it."""
-    candidates = [os.environ.get("EVERGRAPH_BROWSER"), *map(shutil.which, NAMES)]
-    program = next((path for path in candidates if path), None)
-    if program is None:
-        pytest.skip("no Chromium found: install chromium or set EVERGRAPH_BROWSER to its path")
-    with playwright.sync_playwright() as driver:
-        try:
-            started = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        except playwright.Error as error:
-            pytest.skip(f"{program} does not start: {str(error).splitlines()[0]}")
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

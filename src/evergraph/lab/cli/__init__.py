@@ -6,6 +6,7 @@ comes at once and Ctrl-C is understood from the beginning.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -32,15 +33,15 @@ COMMANDS = {
     "report": ("reports", "Turn runs or a state into one HTML page."),
     "experiments": ("reproduce", "List the experiments of the paper."),
     "reproduce": ("reproduce", "Reproduce a table or figure of the paper."),
-    "field": ("field", "Show the table of the field, and add rows to it."),
-    "learn": ("states", "Learn new nodes, edges and labels into a state."),
+    "field": ("field", "Show the table of all methods, or add rows to it."),
+    "learn": ("states", "Add new nodes, edges and labels, and learn them."),
     "predict": ("predict", "Predict the class of every node of a state."),
-    "explain": ("explain", "Show which neighbours and features decided."),
-    "inspect": ("states", "Show what a state holds, and what to watch."),
-    "convert": ("states", "Convert a state that version 0.1.0 wrote."),
+    "explain": ("explain", "Show which neighbours and features decided a class."),
+    "inspect": ("states", "Show what a state holds, and what needs attention."),
+    "convert": ("states", "Convert a state written by release 0.1.0."),
     "datasets": ("listings", "List the datasets and where they come from."),
     "methods": ("listings", "List the methods, or describe one's settings."),
-    "doctor": ("doctor", "Check the installation and say what to do."),
+    "doctor": ("doctor", "Check the installation and say what to fix."),
 }
 #: What the help of a command ends with.
 EXAMPLES = {
@@ -71,13 +72,26 @@ def main() -> None:
     try:
         with signals_raised():
             code = app()
+        sys.stdout.flush()
     except InputError as error:
         sys.exit(fail(str(error), 2))
+    except OSError as error:
+        code = output_lost(error)
     except Stopped as stop:
         code = fail(f"Interrupted: what was finished is kept; {continuation()}.", stop.code)
         if any(thread.name == LOADING for thread in threading.enumerate()):
             os._exit(code)  # libraries that are half loaded may crash when Python ends
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def output_lost(error: OSError) -> int:
+    """Answers a reader that has gone, as after ``| head``, or a full disk behind the output."""
+    if error.errno not in {errno.EPIPE, errno.ENOSPC} or error.filename is not None:
+        raise error
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes at its end
+    if error.errno == errno.EPIPE:
+        return 128 + 13  # as shells have it for SIGPIPE, without a word
+    return fail(f"Expected to write the output (got: {error.strerror}); free some.", 2)
 
 
 def app() -> Any:

@@ -38,7 +38,7 @@ class Finding(NamedTuple):
 
 
 def doctor(as_json: JsonOption = False) -> None:
-    """Say what is installed, which devices and kernels are used, and what to do."""
+    """Say what is installed, which devices and kernels are used, and what to fix."""
     findings = [*_machine(), *_extras(), _data()]
     columns = ["what", "found", "what to do"]
     sheet = Sheet("Evergraph on this machine", columns, findings, prose=columns[1:])

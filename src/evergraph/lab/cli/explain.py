@@ -18,11 +18,11 @@ from evergraph.lab.tables import show
 def explain(
     state: StateArgument,
     ids: Annotated[list[str], typer.Argument(help="Names of nodes.")],
-    count: Annotated[int, "Nodes and features shown, of each sign."] = 5,
+    count: Annotated[int, "How many nodes and features to show, for and against."] = 5,
     version: VersionOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show which neighbours and features decided on nodes' classes, against the runner-up."""
+    """Show which neighbours and features decided a node's class, against the runner-up."""
     if count < 1:
         raise InputError(f"Expected '--count' of at least 1 (got {count}); raise it.")
     present, _ = load_state(state, version)

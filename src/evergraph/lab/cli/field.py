@@ -14,14 +14,14 @@ from evergraph.lab.tables import show
 
 
 def field(
-    folder: Annotated[Path, "Folder of the rows, a file each."] = Path("docs/results/field"),
-    add: Annotated[list[Path] | None, "A row's file, or a folder of runs; repeat."] = None,
-    replace: Annotated[bool, "Let new rows take the place of those of the same name."] = False,
-    page: Annotated[Path | None, "Write a page that sorts and filters."] = None,
+    folder: Annotated[Path, "Folder with the rows, one file each."] = Path("docs/results/field"),
+    add: Annotated[list[Path] | None, "A row's JSON file, or a folder of runs; repeatable."] = None,
+    replace: Annotated[bool, "Let new rows replace those of the same name."] = False,
+    page: Annotated[Path | None, "Write an HTML page that can be sorted and filtered."] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the table of the field, and add rows to it that are checked first."""
-    check_output(folder)
+    """Show the table of all methods, or add rows to it, which are checked first."""
+    check_output(folder, "--folder")
     rows = [row for source in add or [] for row in read_rows(source)]
     written = add_rows(folder, rows, replace=replace)
     found = read_field(folder)

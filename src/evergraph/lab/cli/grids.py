@@ -37,7 +37,7 @@ def compare(
 ) -> None:
     """Compare methods over seeds; finished runs are never run again.
 
-    With --merge and neither datasets, methods nor settings, what is there is compared.
+    With --merge and no datasets, methods or settings, the merged runs are compared.
     """
     check_at_least(1, seeds=seeds)
     check_output(output)

@@ -112,7 +112,7 @@ def show_method(name: str, as_json: bool) -> None:
         part = {key: (value, text.get(key, "")) for key, value in defaults(config).items()}
         told[config.__name__] = part
     own, *shared = told.values()
-    elsewhere = own.keys() | cls.Config().unused()  # what has no effect as it is set otherwise
+    elsewhere = own.keys() | cls.Config().unused()  # no effect with its other settings
     sheets = [_settings_sheet(f"{name}: {cls.summary}", own)]
     sheets += [
         _settings_sheet(title, {key: part[key] for key in part if key not in elsewhere})

@@ -11,30 +11,32 @@ import typer
 
 from evergraph.estimator.blocks import Damage
 from evergraph.estimator.store import Store
-from evergraph.estimator.tables import as_csv, write_table
+from evergraph.estimator.tables import as_csv, check_table_name, write_table
 
 StateArgument = Annotated[Path, typer.Argument(help="Folder of an estimator's state.")]
 VersionOption = Annotated[
     int | None,
-    typer.Option(
-        "--version", "--generation", help="An earlier version of the state. [the current one]"
-    ),
+    typer.Option("--version", "--generation", help="Version of the state. [the current one]"),
 ]
 
 
 def predict(
     state: StateArgument,
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="A .csv or .parquet file; - prints CSV.")
+        Path, typer.Option("-o", "--output", help="A .csv or .parquet file, or - to print CSV.")
     ],
     ids: Annotated[Path | None, "File of ids to predict. [all nodes]"] = None,
     nodes: Annotated[Path | None, "Nodes that are not in the state: id, features."] = None,
     edges: Annotated[Path | None, "Their edges: source, target."] = None,
-    reject: Annotated[float | None, "Share of known nodes that may be refused, as 0.05."] = None,
+    reject: Annotated[
+        float | None, "Refuse novel nodes; this share of known nodes too, such as 0.05."
+    ] = None,
     version: VersionOption = None,
     device: Annotated[str, "Device to use: auto, cpu or cuda."] = "auto",
 ) -> None:
-    """Write the class of every node, with its probability; the state stays as it is."""
+    """Write the class of every node, with its probability; the state is not changed."""
+    if str(output) != "-":
+        check_table_name(output)
     asked = {"ids": ids, "nodes": nodes, "edges": edges}
     plain = not any(asked.values()) and reject is None and device == "auto"
     columns = stored(state, version) if plain else None

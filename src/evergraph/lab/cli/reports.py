@@ -23,15 +23,18 @@ from evergraph.nn.device import pick_device
 def report(
     folder: Annotated[Path, typer.Argument(help="A run, a grid, a folder of runs, or a state.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The page. [DIR/report.html]")
+        Path | None, typer.Option("--output", "-o", help="File to write. [FOLDER/report.html]")
     ] = None,
-    figures: Annotated[Path | None, "Folder for figures, drawn by matplotlib."] = None,
+    figures: Annotated[
+        Path | None, "Folder for figures of runs, for a paper; needs matplotlib."
+    ] = None,
     formats: Annotated[
-        list[str] | None, typer.Option("--format", help="pdf, png or svg; repeat. [pdf]")
+        list[str] | None,
+        typer.Option("--format", help="Format of figures: pdf, png or svg; repeatable. [pdf]"),
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Show runs, or a state, as one self-contained HTML page; runs as figures for a paper too."""
+    """Turn runs, or a state, into one self-contained HTML page, and runs into figures."""
     wanted, console = check_formats(formats, figures), make_console()
     page = output or folder / "report.html"
     if (folder / NAME).exists():

@@ -29,7 +29,7 @@ from evergraph.lab.paper.reproduce import (
 )
 from evergraph.lab.report import document
 from evergraph.lab.report.figures import check_matplotlib
-from evergraph.lab.report.sheets import outcome_sheets
+from evergraph.lab.report.sheets import outcome_sheets, reservations
 from evergraph.lab.tables import Sheet, make_console, show
 
 
@@ -156,9 +156,7 @@ def _write(outcomes: Sequence[Outcome], output: Path, as_json: bool) -> None:
     quick = any(outcome["quick"] for outcome in outcomes)
     kinds = {outcome["experiment"]: {document.kind_of(outcome): outcome} for outcome in outcomes}
     sheets = [document.overview(kinds)] if len(kinds) > 1 else outcome_sheets(*kinds.values())
-    if quick:  # above every table, so that none can be shown without it
-        sheets = [
-            replace(sheet, title=f"{sheet.title} (quick: proves nothing)") for sheet in sheets
-        ]
+    if len(kinds) > 1:
+        sheets = [replace(sheets[0], title=sheets[0].title + reservations(outcomes))]
     files = ", ".join(f"{output / name}/" for name in kinds) if len(kinds) < 4 else f"{output}/"
     show(outcomes, sheets, as_json, document.QUICK if quick else "", files)

@@ -53,11 +53,11 @@ class SettingOptions:
     )
     stream: Annotated[str | None, "class, time, blurry:P, task-free[:N] or domain[:K]."] = None
     classes_per_task: Annotated[int | None, "Number of classes in a task."] = None
-    split_seed: Annotated[int | None, "Draw the split from this seed, whatever --seed is."] = None
+    split_seed: Annotated[int | None, "Seed of the split, instead of --seed."] = None
     order: Annotated[str | None, "Class order: label, alphabetical or random:SEED."] = None
     evaluate: Annotated[
         str | None,
-        "Judge on test nodes, or on validation (10 % of the training nodes, to tune on).",
+        "Evaluate on test, or on validation (10 % of the training nodes, for tuning).",
     ] = None
     batch_size: Annotated[
         str | None, "Nodes per step: auto, full, or a number, which samples neighbourhoods."
@@ -95,7 +95,7 @@ def run(
     seed: Annotated[int, "Seed of all randomness."] = 0,
     *,
     settings: SettingOptions,
-    output: Annotated[Path | None, "Folder for the run. [below runs/]"] = None,
+    output: Annotated[Path | None, "Folder for the run. [a new one in runs/]"] = None,
     place: Place,
     as_printed: Annotated[bool, "Use the paper's settings to the letter."] = False,
     explain: Annotated[bool, "Show every setting and where it comes from; run nothing."] = False,
@@ -134,18 +134,23 @@ def describe(
 
 def resume(
     folder: Annotated[Path, typer.Argument(help="Folder of a run, or of an estimator's state.")],
-    discard: Annotated[bool, "Forget a state's unfinished change instead."] = False,
+    discard: Annotated[bool, "Drop the unfinished change of a state instead."] = False,
     *,
     place: Place,
     as_json: JsonOption = False,
 ) -> None:
-    """Continue a run after its last finished task, or finish an interrupted learn."""
+    """Continue a run after its last finished task, or finish an interrupted 'learn'."""
     from evergraph.estimator.store import Store  # noqa: PLC0415 - a run needs none of it
     from evergraph.lab.cli.states import resume_state  # noqa: PLC0415
 
     if Store(folder).exists:
         resume_state(folder, place.device, as_json, discard)
         return
+    if discard:
+        raise InputError(
+            f"Expected '--discard' with an estimator's state (got '{folder}', which is none); "
+            "leave it out."
+        )
     carry_out(Job(read_config(folder), folder), place, as_json)
 
 
@@ -245,8 +250,9 @@ class RunProgress(Bars):
             step, self.since = event.task + 1, time.monotonic()
             title = f"learning step {step}" if self.change else f"task {step}/{event.num_tasks}"
             if self.plain:
-                seen = f"{event.num_nodes:,} nodes, {event.num_edges:,} edges seen"
-                self.console.print(f"{title}: {len(event.classes)} new classes, {seen}")
+                new = tables.counted(len(event.classes), "new class", "new classes")
+                seen = f"{event.num_nodes:,} nodes, {event.num_edges:,} edges so far"
+                self.console.print(f"{title}: {new}, {seen}")
             elif self.current is not None and self.change:
                 self.bar.update(self.current, description=title)
             else:

@@ -27,12 +27,12 @@ from evergraph.estimator.inputs import (
 )
 from evergraph.estimator.novelty import Novelty, novel_nodes
 from evergraph.estimator.state import State
-from evergraph.estimator.tables import Table, read_table, write_table
+from evergraph.estimator.tables import Table, check_table_name, read_table, write_table
 from evergraph.estimator.transaction import learn_into, load_state, resume
 from evergraph.lab.cli.predict import StateArgument, VersionOption
 from evergraph.lab.cli.runs import JsonOption, RunProgress
 from evergraph.lab.runs import Device, SetOption
-from evergraph.lab.tables import Sheet, make_console, show, warn_unused
+from evergraph.lab.tables import Sheet, counted, make_console, show, warn_unused
 from evergraph.nn.device import pick_device
 
 #: What int() reads beyond this (``1_0``, other scripts' digits) is no number in a file.
@@ -51,10 +51,8 @@ class Files:
     """What ``learn`` reads, a table each."""
 
     nodes: Annotated[Path | None, "Table of new nodes: id, features and, if known, label."] = None
-    edges: Annotated[
-        Path | None, "Table of new edges: source, target and, if they differ, weight."
-    ] = None
-    labels: Annotated[Path | None, "Table of labels of any nodes: id, label."] = None
+    edges: Annotated[Path | None, "Table of new edges: source, target, optionally weight."] = None
+    labels: Annotated[Path | None, "Table of labels, of new or known nodes: id, label."] = None
     update: Annotated[Path | None, "Table of changed features: id, features."] = None
     remove_nodes: Annotated[Path | None, "Table of nodes to remove: id."] = None
     remove_edges: Annotated[Path | None, "Table of edges to remove: source, target."] = None
@@ -65,18 +63,20 @@ class Parameters:
     """What a new state is made with."""
 
     method: Annotated[str | None, "Method of a new state. [auto]"] = None
-    buffer_size: Annotated[int | None, "Most nodes to keep."] = None
+    buffer_size: Annotated[int | None, "Maximum number of nodes to keep."] = None
     seed: Annotated[int | None, "Seed of all randomness."] = None
     validation_fraction: Annotated[
-        float | None, "Share of new labels held out to judge, never learned. [0.1]"
+        float | None, "Share of new labels held out for evaluation. [0.1]"
     ] = None
-    feature_scaling: Annotated[
-        str | None, "Bring features to one scale: auto, none or robust. [auto]"
-    ] = None
+    feature_scaling: Annotated[str | None, "Scaling of features: auto, none or robust. [auto]"] = (
+        None
+    )
 
 
 def learn(
-    state: Annotated[Path, typer.Argument(help="Folder of the state; created if need be.")],
+    state: Annotated[
+        Path, typer.Argument(help="Folder of the state; created if it does not exist.")
+    ],
     *,
     files: Files,
     parameters: Parameters,
@@ -84,7 +84,7 @@ def learn(
     device: Device = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    """Take new nodes, edges and labels into a state, and learn from them."""
+    """Add new nodes, edges and labels to a state, and learn from them."""
     settings = parse_settings(sets or [])
     given = {key: value for key, value in vars(parameters).items() if value is not None}
     given |= {"settings": settings} if settings else {}
@@ -172,13 +172,15 @@ def computed(
 def inspect(
     state: StateArgument,
     novel: Annotated[
-        Path | None, "Write nodes that fit no known class: a .csv or .parquet."
+        Path | None, "Write nodes that fit no known class to a .csv or .parquet file."
     ] = None,
     version: VersionOption = None,
     device: Device = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    """Show classes, buffer, memory, held-out accuracy over time and warnings."""
+    """Show classes, buffer, memory, accuracy on held-out nodes over time, and warnings."""
+    if novel is not None:
+        check_table_name(novel)
     present, number = load_state(state, version)
     if novel is not None:
         nodes, scores, groups = novel_nodes(present, pick_device(device))
@@ -205,12 +207,12 @@ def inspect(
 
 
 def convert(
-    old: Annotated[Path, typer.Argument(help="Folder of a state that 0.1.0 wrote.")],
+    old: Annotated[Path, typer.Argument(help="Folder of a state written by release 0.1.0.")],
     new: Annotated[
-        Path | None, typer.Argument(help="Folder to write to; the same one by default.")
+        Path | None, typer.Argument(help="Folder to write to. [the same folder]")
     ] = None,
 ) -> None:
-    """Bring a state of release 0.1.0 to the present format."""
+    """Convert a state of release 0.1.0 to the current format."""
     make_console().print(convert_state(old, new or old), markup=False)
 
 
@@ -234,9 +236,9 @@ def show_change(state: State, path: Path, as_json: bool) -> None:
     accuracy = "no held-out nodes" if judged is None else f"{judged:.2f} % on held-out nodes"
     new = one_line(", ".join(entry["new_classes"]))
     line = (
-        f"{path}: {entry['num_nodes']:,} nodes, {entry['num_edges']:,} edges, "
-        f"{len(state.classes)} classes{f' (new: {new})' if new else ''}; learned "
-        f"{entry['trained_on']:,} labels; {accuracy}"
+        f"{path}: {counted(entry['num_nodes'], 'node')}, {counted(entry['num_edges'], 'edge')}, "
+        f"{counted(len(state.classes), 'class', 'classes')}{f' (new: {new})' if new else ''}; "
+        f"learned {counted(entry['trained_on'], 'label')}; {accuracy}"
     )
     show(entry, [], as_json, line, *(f"warning: {text}" for text in noticed(state)))
 
@@ -249,8 +251,8 @@ def read_change(tables: dict[str, Table], state: State) -> Change:
     for name, prefix in (("nodes", ""), ("update", "updated_")):
         if name in tables:
             table = tables[name]
-            columns = _feature_names(table, columns)
             ids = like(kind, table.ids())
+            columns = _feature_names(table, columns)
             parts["ids" if not prefix else "updated"] = ids
             parts[f"{prefix}x"] = table.numbers(columns)
             if "label" in table.columns:

@@ -38,12 +38,12 @@ def tune(
     trials: Annotated[int, "Settings to try per method and dataset."] = 12,
     seeds: Annotated[int | None, "Number of seeds, counted from 0. [2; 10 with --per-seed]"] = None,
     finalists: Annotated[
-        int | None, "How many of the best are run on as many seeds again. [3]"
+        int | None, "How many of the best are run again, on as many new seeds. [3]"
     ] = None,
     per_seed: Annotated[
         bool,
-        "Let every seed choose by its own validation nodes among settings drawn blind, "
-        "and judge what was chosen on test nodes.",
+        "Draw the settings at random, let every seed choose by its own validation nodes, and "
+        "evaluate the choice on test nodes.",
     ] = False,
     recipe: Annotated[
         bool, "Also search learning rate, weight decay, dropout, head and smoothing."
@@ -53,7 +53,7 @@ def tune(
     sets: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Search methods' declared grids on validation nodes; a killed search continues."""
+    """Search the settings that methods declare, on validation nodes; run again to continue."""
     check_output(output)
     check_at_least(1, trials=trials, seeds=seeds)
     check_at_least(0, finalists=finalists)

@@ -14,7 +14,7 @@ GROUPS = {
     "A graph of your own": ("learn", "predict", "explain", "inspect", "convert"),
     "Experiments": ("run", "compare", "tune", "resume", "report"),
     "The paper and the field": ("experiments", "reproduce", "field"),
-    "What there is": ("datasets", "methods", "doctor"),
+    "What is available": ("datasets", "methods", "doctor"),
 }
 
 
@@ -64,14 +64,15 @@ class Group(typer.core.TyperGroup):
 def usage_sentence(error: Any) -> str:
     """Says what is wrong with the words of a command, and what to write instead."""
     kind, ctx = type(error).__name__, error.ctx
-    path = ctx.command_path if ctx is not None else "evergraph"
+    named = [word for word in sys.argv[1:2] if not word.startswith("-")]
+    path = ctx.command_path if ctx is not None else " ".join(["evergraph", *named])
     remedy = f"see '{path} --help'"
     message = " ".join(error.format_message().split()).rstrip(".")
     words = sys.argv[1:]
     if kind == "NoSuchOption":
         return _unknown_option(error.option_name, ctx, remedy)
     if kind == "MissingParameter":
-        name = message.partition("'")[2].partition("'")[0]
+        name = max(error.param.opts, key=len) if error.param is not None else ""
         return f"Expected '{name}' (got none); add it, {remedy}."
     if match := re.match(r"No such command '(.*?)'", message):
         close = get_close_matches(match[1].lower(), list(ctx.command.commands), n=1)
@@ -100,12 +101,16 @@ def _with_value(message: str, value: str) -> str:
 def _unknown_option(name: str, ctx: Any, remedy: str) -> str:
     """Suggests the nearest option, or the long form of one that was written with one dash."""
     known = [word for param in ctx.command.params for word in param.opts if word[:2] == "--"]
-    written = next((word for word in sys.argv[1:] if word.startswith(name)), name)
-    word = "--" + written.partition("=")[0].lstrip("-").replace("_", "-").lower()
-    close = get_close_matches(word, known, n=1)
-    shown = written.partition("=")[0]
+    shown = name  # of words behind one dash the first letter alone is named
+    if not name.startswith("--"):
+        written = next((word for word in sys.argv[1:] if word.startswith(name)), name)
+        shown = written.partition("=")[0]
+    word = shown.lstrip("-").replace("_", "-").lower()
+    names = [option[2:] for option in known]
+    close = [name for name in names if len(word) > 1 and name.startswith(word)]
+    close = close or get_close_matches(word, names, n=1, cutoff=0.7)
     return f"Unknown option '{shown}': " + (
-        f"did you mean '{close[0]}'?" if close else f"{remedy}."
+        f"did you mean '--{close[0]}'?" if close else f"{remedy}."
     )
 
 

@@ -24,8 +24,8 @@ from evergraph.lab.tables import paper_numbers
 Outcome = Mapping[str, Any]
 SCHEMA_VERSION = 3
 MEASURED = (
-    *("schema_version", "experiment", "quick", "as_printed", "missing", "notes", "planes"),
-    *("overlaps", "rows"),
+    *("schema_version", "experiment", "quick", "as_printed", "changed", "missing", "notes"),
+    *("planes", "overlaps", "rows"),
 )
 #: What a row says of its place in a figure, if it has one.
 PLACE = ("series", "x", "y")

@@ -55,9 +55,9 @@ class Request(Resources):
     quick: Annotated[bool, "Cora, two seeds, few epochs: shows that it works, proves nothing."] = (
         False
     )
-    dataset: Annotated[list[str] | None, "Repeat for more."] = None
-    seeds: Annotated[int | None, "How many seeds. [10, or 2 with --quick]"] = None
-    first_seed: Annotated[int, "Where the seeds begin."] = 0
+    dataset: Annotated[list[str] | None, "A dataset; repeatable. [those of the paper]"] = None
+    seeds: Annotated[int | None, "Number of seeds. [10; 2 with --quick]"] = None
+    first_seed: Annotated[int, "First seed."] = 0
     sets: SetOption = None
     as_printed: Annotated[bool, "The paper's settings to the letter instead of ours."] = False
     times: Annotated[
@@ -197,6 +197,8 @@ def conclude(parts: Sequence[Part], runs: Runs, request: Request) -> list[Outcom
             "overlaps": overlaps,
             "rows": [row for part in mine for row in measure(part, runs, request)],
         }
+        if request.sets:
+            outcome["changed"] = ", ".join(request.sets)
         if experiment.figure.kind == "embedding":
             outcome["planes"], note = _planes(mine, runs)
             notes.append(note)

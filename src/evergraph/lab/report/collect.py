@@ -88,9 +88,10 @@ def collect(folder: Path) -> Collection:
         results = read_results(path / "results.json")
         runs.setdefault((results["config_hash"], results["graph"]), Run(path, results))
     if not runs:
+        got = f"{len(configs)} unfinished" if configs else "none"
         raise InputError(
-            f"Expected '{folder}' to hold a finished run (got {len(configs)} unfinished); "
-            "check the path or finish a run first."
+            f"Expected '{folder}' to hold a finished run (got {got}); check the path or finish a "
+            "run first."
         )
     waiting = configs - {run / "config.yaml" for run in finished}
     shown = {run.folder for run in runs.values()}

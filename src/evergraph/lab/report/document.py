@@ -40,7 +40,7 @@ def write_experiment(outcome: Outcome, folder: Path) -> None:
     write_atomic(folder / f"{name}.md", (outcome_markdown(kinds) + "\n").encode())
     tables = "\n".join(sheets.latex(sheet) for sheet in outcome_sheets(kinds))
     write_atomic(folder / f"{name}.tex", tables.encode())
-    write_figure(outcome, folder, name)
+    write_figure({**outcome, "mark": sheets.reservations([outcome]).strip()}, folder, name)
 
 
 def kind_of(outcome: Outcome) -> str:

@@ -62,6 +62,8 @@ def write_figure(
         figure = draw(spec)
         if figure is None:
             return []
+        if spec.get("mark"):
+            figure.suptitle(spec["mark"])
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # the places are found; once is enough
         for path in paths:
@@ -89,7 +91,9 @@ def draw_panels(spec: Spec) -> Figure | None:
         return None
     lines = math.ceil(len(panels) / WIDEST)
     across = math.ceil(len(panels) / lines)
-    longest = max(len(_grouped(mine, "row")) for mine in datasets.values())
+    split = "series" if spec["figure"]["split"] else "dataset"  # what a panel shows one of
+    shown = [part for mine in datasets.values() for part in _grouped(mine, split).values()]
+    longest = max(len(_grouped(part, "row")) for part in shown)
     height = max(2.4, 0.8 + 0.2 * longest) if kind == "points" else 2.4
     figure, axes = _figure(across, lines * len(datasets), spec.get("width", 3.2), height)
     places = iter(axes)
@@ -191,7 +195,8 @@ def _points(axis: Axes, entries: list[Entry], spec: Spec) -> None:
     shown = [*means, *x]
     if min(shown) > 0 and max(shown) > FAR * min(shown):
         axis.set_xscale("log")
-    axis.set_yticks(places, [_short(entry["row"]) for entry in entries])
+    whose = f"{entries[0]['series']} · " if spec["figure"]["split"] else ""  # the panel's title
+    axis.set_yticks(places, [_short(entry["row"].removeprefix(whose)) for entry in entries])
     axis.set_ylim(len(entries) - 0.5, -0.5)
     axis.grid(axis="y", alpha=0.3)
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from evergraph.lab.paper.experiments import HEADLINES, Headline
@@ -36,7 +37,17 @@ def outcome_sheets(kinds: Kinds, *, short: bool = False) -> list[Sheet]:
     """Lists the tables of an experiment that have a row."""
     beyond = statements_sheet(kinds, in_paper=False)
     sheets = [numbers_sheet(kinds, short=short), statements_sheet(kinds), beyond]
-    return [sheet for sheet in sheets if sheet.rows]
+    mark = reservations(kinds.values())
+    return [replace(sheet, title=sheet.title + mark) for sheet in sheets if sheet.rows]
+
+
+def reservations(outcomes: Iterable[Outcome]) -> str:
+    """Says what must stand above every table and figure, so that none is shown without it."""
+    found = list(outcomes)
+    changed = dict.fromkeys(outcome["changed"] for outcome in found if "changed" in outcome)
+    words = [f"with {settings}, not the paper's settings" for settings in changed]
+    words += ["quick: proves nothing"] * any(outcome["quick"] for outcome in found)
+    return "".join(f" ({word})" for word in words)
 
 
 def _titled(kinds: Kinds, wanted: Sequence[str] = tuple(KINDS)) -> dict[str, str]:

@@ -32,7 +32,13 @@ _FAILURES = (OSError, RuntimeError, http.client.HTTPException, zipfile.BadZipFil
 def data_folder(data_root: Path | None) -> Path:
     """Returns the data root, else ``EVERGRAPH_DATA``, else a cache in the home folder."""
     folder = data_root or os.environ.get("EVERGRAPH_DATA") or "~/.cache/evergraph"
-    return Path(os.path.expanduser(folder))
+    path = Path(os.path.expanduser(folder))
+    if path.is_file():
+        raise InputError(
+            f"Expected --data-root or EVERGRAPH_DATA to be a folder (got the file '{path}'); name "
+            "the folder that holds the data."
+        )
+    return path
 
 
 def find_file(root: Path, relative: str) -> Path | None:
