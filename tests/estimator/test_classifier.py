@@ -443,3 +443,12 @@ def test_what_a_change_keeps_is_told_before_it_is_learned(
     monkeypatch.setattr("evergraph.nn.device.free_memory", lambda device: 100_000)
     with pytest.warns(UserWarning, match="Taking the change in takes about .* of memory are free"):
         clf.learn([f"{row}" if text else row for row in range(30_000, 32_000)], np.ones((2000, 16)))
+
+
+@pytest.mark.parametrize("more", [{}, {"teleport": 0.5}])
+def test_one_kind_of_rows_is_learned_and_taken_back_before_anything_is_chosen(more: dict[str, Any]):
+    rows = {"hops": "0+1", "combine": "sum", "constant": False, **more}
+    clf = ContinualNodeClassifier("analytic", settings=rows, validation_fraction=0, device="cpu")
+    clf.learn(list("abcd"), np.eye(4), [("a", "c")], ["u", "v", None, None])
+    assert clf.predict(["a", "b"]).tolist() == ["u", "v"]
+    assert clf.remove(ids=["a"]).predict(["c"]).tolist() == ["v"]

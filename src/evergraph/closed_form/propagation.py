@@ -140,6 +140,8 @@ def softmax(logits: Tensor) -> Tensor:
 
 
 def _neighbour_sums(rows: Tensor, graph: Adjacency) -> Tensor:
-    """Sums ``[n, k]`` over neighbours."""
-    ones = torch.ones(graph.src.shape, device=graph.device)
-    return SparseMatrix(graph.pattern, ones).times(rows.float()).to(rows.dtype)
+    """Sums ``[n, k]`` over neighbours; edges weigh one on average."""
+    weight = torch.ones(graph.src.shape, device=graph.device)
+    if graph.weight is not None:
+        weight = graph.weight / graph.weight.mean()
+    return SparseMatrix(graph.pattern, weight).times(rows.float()).to(rows.dtype)

@@ -5,6 +5,7 @@ All that a change goes through is here, in order: checks, scale, graph, labels, 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
@@ -106,6 +107,7 @@ def complete(
         if count or anew:
             known = len(counted.keys() & set(classes)) if following.learner.next_task else 0
             following, report = _learn(following, trained, known, device, on_event, told=told)
+        _warn_of_edges(following, change)
         if on_event is not None:
             on_event(Stage(len(state.history), "judging", 1, 1))
         _check_finite(following, change, count > 0 or anew, device)
@@ -152,6 +154,21 @@ def complete(
     following = replace(finished, history=(*state.history, entry), lines=lines)
     following.adopt(finished)
     return following
+
+
+def _warn_of_edges(state: State, change: Change) -> None:
+    """Says which weights and directions that a change brought are not used."""
+    config, model = state.config, state.learner.model
+    used, given = config.settings.get("direction"), config.parameters.settings.get("direction")
+    if change.directed and given is not False and not (state.graph.directed and used):
+        why = f"by {config.method}; take analytic"
+        if used is not None:
+            why = "where earlier ones came without; begin anew with them"
+        warnings.warn(f"The directions of edges are not used {why}.", stacklevel=6)
+    weighted = change.weights is not None and state.graph.arcs is not None
+    if weighted and model is not None and model.encoder.has_attention:
+        told = "set 'backbone' to gcn or sage, or take analytic"
+        warnings.warn(f"Attention does not use the weights of edges; {told}.", stacklevel=6)
 
 
 def refit(state: State, labels: Mapping[Id, Id], device: torch.device) -> State:
@@ -287,7 +304,9 @@ def _change_graph(state: State, change: Change) -> State:
     if change.x is not None:
         graph = graph.with_nodes(change.ids, change.x)
     if len(change.edges[0]):
-        graph = graph.with_edges(graph.find_pairs(change.edges))
+        if change.directed and not graph.num_edges and state.config.settings.get("direction"):
+            graph = replace(graph, directed=True, arcs=Grown.empty(np.float32, 2))
+        graph = graph.with_edges(graph.find_pairs(change.edges), change.weights)
     return replace(state, graph=graph)
 
 
