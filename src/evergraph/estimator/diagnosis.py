@@ -17,7 +17,6 @@ from evergraph.estimator.graph import Id
 from evergraph.estimator.inputs import Change
 from evergraph.estimator.novelty import last_novel
 from evergraph.estimator.state import MOST_JUDGED, State
-from evergraph.estimator.watch import sentences
 from evergraph.methods import Method
 from evergraph.stream import LabelledNodes
 
@@ -148,6 +147,8 @@ def noticed(state: State) -> list[str]:
             f"Neighbours mislead: features alone would do better by {told['better']:.1f} points "
             f"on {told['judged']} held-out nodes; {other} may help."
         )
+    from evergraph.estimator.watch import sentences  # noqa: PLC0415 - SciPy's tests are large
+
     return [*sentences(last.watch), *found]
 
 

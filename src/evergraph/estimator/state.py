@@ -13,7 +13,6 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import torch
 from pydantic import Field
-from scipy.special import softmax
 from torch import Tensor
 
 from evergraph.errors import InputError
@@ -30,6 +29,7 @@ from evergraph.metrics import (
     fit_exponent,
     fit_temperature,
     shift_weights,
+    softmax,
 )
 from evergraph.nn.device import Plan, denormals_flushed
 from evergraph.nn.encoders import Block
@@ -558,7 +558,7 @@ def _calibrate(logits: Array, labels: Array, weights: Array) -> tuple[float, flo
         proba = np.empty_like(logits)
         for mine in (half, ~half):
             temperature = fit_temperature(even[~mine], labels[~mine], weights[~mine])
-            proba[mine] = softmax(even[mine] / temperature, axis=1)
+            proba[mine] = softmax(even[mine] / temperature)
         error = calibration_error(proba, labels, weights)
     return fit_temperature(even, labels, weights), exponent, error
 

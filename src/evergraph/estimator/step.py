@@ -27,7 +27,6 @@ from evergraph.estimator.diagnosis import (
 from evergraph.estimator.graph import GrowingGraph, Grown, Id, Neighbourhood, kind_of, show
 from evergraph.estimator.inputs import Change
 from evergraph.estimator.state import Edits, Entry, GrownLabels, State, draw_share, move
-from evergraph.estimator.watch import watch
 from evergraph.events import Event, Stage
 from evergraph.nn.device import denormals_flushed, warn_of_memory
 from evergraph.rng import make_generator
@@ -146,6 +145,8 @@ def complete(
     finished = replace(following, history=(*state.history, entry))
     finished.adopt(following)
     if entry.comparable:
+        from evergraph.estimator.watch import watch  # noqa: PLC0415 - SciPy's tests are large
+
         compared, arrivals = watch(finished, change, device)
         entry = entry.model_copy(update={"watch": compared, "arrivals": arrivals})
     lines = following.lines.append(np.frombuffer(entry.line(), dtype=np.uint8))
