@@ -183,7 +183,7 @@ def features_alone(
 
 def _with_constant(state: State, nodes: Tensor) -> Tensor:
     """Returns features of about length one and a column of ones, ``[m, d + 1]``."""
-    x = state.graph.features[nodes]
+    x = state.graph.take(nodes)
     dense = (x if isinstance(x, Tensor) else x.dense()).double() / x.shape[1] ** 0.5
     return torch.cat([dense, torch.ones(len(dense), 1, dtype=torch.float64)], dim=1)
 

@@ -28,7 +28,7 @@ from evergraph.estimator.graph import GrowingGraph, Grown, Id, Neighbourhood, ki
 from evergraph.estimator.inputs import Change
 from evergraph.estimator.state import Edits, Entry, GrownLabels, State, draw_share, move
 from evergraph.events import Event, Stage
-from evergraph.nn.device import denormals_flushed, warn_of_memory
+from evergraph.nn.device import denormals_flushed, trim_memory, warn_of_memory
 from evergraph.rng import make_generator
 from evergraph.stream import GraphView, LabelledNodes, Part, SparseRows
 from evergraph.stream.features import Scale, row_lengths
@@ -152,6 +152,8 @@ def complete(
     lines = following.lines.append(np.frombuffer(entry.line(), dtype=np.uint8))
     following = replace(finished, history=(*state.history, entry), lines=lines)
     following.adopt(finished)
+    if following.graph.num_nodes > LARGE:
+        trim_memory()
     return following
 
 
@@ -523,7 +525,7 @@ def _check_finite(state: State, change: Change, learned: bool, device: torch.dev
     if wrong is None:
         where = state.graph.names.where
         rows = torch.from_numpy(np.concatenate([where(change.ids), where(change.updated)]))
-        huge = row_lengths(state.graph.features[rows]) > HUGE
+        huge = row_lengths(state.graph.take(rows)) > HUGE
         if bool(huge.any()):
             found = state.logits(device, rows[huge])
             found = found if state.known_logits is None else state.known_logits
