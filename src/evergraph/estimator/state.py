@@ -151,8 +151,8 @@ class Edits:
     @classmethod
     def between(cls, before: Adjacency, after: Adjacency) -> Edits:
         """Compares two graphs of the same nodes."""
-        added = after.keys[~torch.isin(after.keys, before.keys)]
-        deleted = before.keys[~torch.isin(before.keys, after.keys)]
+        added = after.keys[~before.has_edges(after.src, after.dst)]
+        deleted = before.keys[~after.has_edges(before.src, before.dst)]
         return cls(_undirected(added, before.num_nodes), _undirected(deleted, before.num_nodes))
 
     def __bool__(self) -> bool:
