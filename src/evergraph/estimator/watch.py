@@ -7,6 +7,10 @@ by class is compared with the best that is surely known of it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Any
+
 import numpy as np
 import torch
 from scipy.special import kolmogorov
@@ -89,7 +93,7 @@ def sentences(found: list[Comparison]) -> list[str]:
     return told
 
 
-def wilson(right: float, count: float) -> tuple[float, float]:
+def wilson(right: Any, count: Any) -> tuple[Any, Any]:
     """Returns the 95 % interval of a share (Wilson, 1927)."""
     centre, room = right + Z**2 / 2, Z * (right * (count - right) / count + Z**2 / 4) ** 0.5
     return (centre - room) / (count + Z**2), (centre + room) / (count + Z**2)
@@ -137,13 +141,16 @@ def _accuracy(state: State) -> list[Comparison]:
     remedy = "check its latest labels and label more of its nodes"
     if method.buffer is not None and not method.takes_back:
         remedy = "label more of its nodes, or begin with a larger buffer"
+    if not past[since:]:
+        return []
+    (right, count), (then, of) = (_judged(part) for part in ([last], past[since:]))
+    surely = np.where(of >= FEW_JUDGES, wilson(then, of.clip(min=1))[0], -1)
     pairs = []
-    for label, name in enumerate(state.classes):
-        then = [_judged(e, label) for e in past[since:]]
-        then = [pair for pair in then if pair[1] >= FEW_JUDGES]
-        now = _judged(last, label)
-        if now[1] >= FEW_JUDGES and then:
-            pairs.append((name, now, max(then, key=lambda pair: wilson(*pair)[0])))
+    for label, (name, certain) in enumerate(zip(state.classes, surely, strict=False)):
+        at = int(certain.argmax())
+        if certain[at] >= 0 and count[label : label + 1].sum() >= FEW_JUDGES:
+            now = int(right[label, 0]), int(count[label, 0])
+            pairs.append((name, now, (int(then[label, at]), int(of[label, at]))))
     (right, count), (best, of) = (
         np.array([p[at] for p in pairs]).reshape(-1, 2).T for at in (1, 2)
     )
@@ -154,12 +161,16 @@ def _accuracy(state: State) -> list[Comparison]:
     return found
 
 
-def _judged(entry: Entry, label: int) -> tuple[int, int]:
-    """Returns how many judges of a class were right after a change, and how many there were."""
-    if label >= min(len(entry.class_accuracy), len(entry.class_judged)):
-        return 0, 0
-    count = entry.class_judged[label]
-    return round((entry.class_accuracy[label] or 0) * count / 100), count
+def _judged(entries: Sequence[Entry]) -> tuple[Array, Array]:
+    """Counts judges of each class that were right after a change, and all, ``[k, changes]``."""
+    both = (e.class_judged for e in entries), (e.class_accuracy for e in entries)
+    count, share = (
+        np.array([*zip_longest(*part, fillvalue=0)], dtype=float).reshape(-1, len(entries))
+        for part in both
+    )
+    k = min(len(count), len(share))
+    count, share = count[:k], np.nan_to_num(share[:k])  # None without judges
+    return np.rint(share * count / 100), count
 
 
 def _confidence(state: State, new: Tensor, device: torch.device) -> list[Comparison]:
