@@ -153,7 +153,7 @@ def use(row: str, nodes: int, folder: Path, given: argparse.Namespace) -> dict[s
 
 def forget(clf: Any) -> None:
     """Empties the cache of predictions."""
-    clf._now().__dict__.pop("_logits", None)
+    clf._now().computed.clear()
 
 
 def many_small(

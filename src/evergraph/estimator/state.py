@@ -56,6 +56,8 @@ MOST_JUDGED = 500
 FEW_UNLABELLED = 200
 #: So many newcomers, or judges of a class, can tell anything: fewer are not compared with others.
 FEW_NEWCOMERS, FEW_JUDGES = 50, 5
+#: So many labels of a change, and held-out nodes, tell what features alone are worth.
+ENOUGH_LABELS, ENOUGH_HELD_OUT = 100, 20
 
 
 class Comparison(Config):
@@ -270,6 +272,8 @@ class State:
     columns: tuple[str, ...] | None = None
     scale: Scale | None = None
     saved: tuple[Path, int, Stored] | None = None
+    #: What was computed of this very state: ``logits`` of all nodes, a ``novelty`` detector.
+    computed: dict[str, Any] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def initial(cls, config: EstimatorConfig) -> State:
@@ -393,7 +397,7 @@ class State:
                 if depth is not None and rows is not None and n > 10 * rows.numel():
                     with _one_thread():
                         return self._predict_near(rows, depth, device).cpu()
-                self.__dict__["_logits"] = self._predict(device, on_event).cpu()
+                self.computed["logits"] = self._predict(device, on_event).cpu()
         found = self.known_logits
         if found is None:
             found = torch.zeros(n, len(self.classes))
@@ -412,11 +416,11 @@ class State:
     @property
     def known_logits(self) -> Tensor | None:
         """All nodes' logits, if they have been computed."""
-        return self.__dict__.get("_logits")
+        return self.computed.get("logits")
 
     def adopt(self, other: State) -> None:
         """Takes over another state's predictions, which must be the same."""
-        self.__dict__["_logits"] = other.known_logits
+        self.computed["logits"] = other.known_logits
 
     def _predict(
         self, device: torch.device, on_event: Callable[[Event], None] | None = None

@@ -18,15 +18,18 @@ from evergraph.closed_form.ridge import row_weights
 from evergraph.config import NEEDED_VALIDATION, settable_keys
 from evergraph.errors import InputError
 from evergraph.estimator.config import NETWORK, USUAL, make_config
-from evergraph.estimator.diagnosis import (
-    ENOUGH_LABELS,
-    features_alone,
-    no_longer_exact,
-    what_stays,
-)
+from evergraph.estimator.diagnosis import no_longer_exact, what_stays
 from evergraph.estimator.graph import GrowingGraph, Grown, Id, Neighbourhood, kind_of, show
 from evergraph.estimator.inputs import Change
-from evergraph.estimator.state import Edits, Entry, GrownLabels, State, draw_share, move
+from evergraph.estimator.state import (
+    ENOUGH_LABELS,
+    Edits,
+    Entry,
+    GrownLabels,
+    State,
+    draw_share,
+    move,
+)
 from evergraph.events import Event, Stage
 from evergraph.nn.device import denormals_flushed, trim_memory, warn_of_memory
 from evergraph.rng import make_generator
@@ -110,6 +113,8 @@ def complete(
         _check_finite(following, change, count > 0 or anew, device)
         judged = following.judge(device)
         if count >= ENOUGH_LABELS:
+            from evergraph.estimator.watch import features_alone  # noqa: PLC0415 - as below
+
             told = told | features_alone(following, trained, device)
         following.learner.context = None
     fresh = trained.labels[: 0 if change.kind == "refit" else None]  # seen before, for the most
