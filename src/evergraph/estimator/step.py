@@ -157,7 +157,7 @@ def complete(
     lines = following.lines.append(np.frombuffer(entry.line(), dtype=np.uint8))
     following = replace(finished, history=(*state.history, entry), lines=lines)
     following.adopt(finished)
-    if count and following.graph.num_nodes > LARGE:
+    if following.graph.num_nodes > LARGE:
         trim_memory()
     return following
 
