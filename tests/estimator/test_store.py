@@ -283,9 +283,9 @@ def test_an_incomplete_state_is_never_started_over(folder: Path, case: str):
 
 def test_state_of_a_later_release_is_left_alone(folder: Path):
     with database(folder) as db:
-        db.execute("PRAGMA user_version=4")
+        db.execute("PRAGMA user_version=5")
     for use in (load, lambda f: learn(f, 12), lambda f: resume(f, device=CPU)):
-        with pytest.raises(InputError, match=r"version 3 .*got 4.*newer"):
+        with pytest.raises(InputError, match=r"version 4 .*got 5.*newer"):
             use(folder)
 
 

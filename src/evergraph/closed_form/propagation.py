@@ -24,6 +24,7 @@ from torch import Tensor
 from evergraph.closed_form.features import PropagationMatrix, Rows, propagation_matrix
 from evergraph.closed_form.ridge import Spectrum
 from evergraph.kernels.ops import SparseMatrix
+from evergraph.rng import evenly_spaced
 from evergraph.stream.adjacency import Adjacency
 
 #: Steps of score propagation.
@@ -93,11 +94,6 @@ def unary_terms(probabilities: Sequence[Tensor], features: Rows) -> Sequence[Ten
     residuals = (targets - x @ weights) / (1 - leverage)[:, None]
     scores[nodes] = (targets - residuals).to(scores.dtype)
     return torch.split(scores, first.shape[1], dim=1)
-
-
-def evenly_spaced(count: int, most: int, device: torch.device) -> Tensor:
-    """Returns at most so many of ``count`` places, evenly spaced."""
-    return torch.arange(0, count, max(1, -(-count // most)), device=device)
 
 
 def affinity(probabilities: Tensor, graph: Adjacency) -> Tensor:

@@ -25,7 +25,6 @@ from evergraph.closed_form.cross_validation import (
 from evergraph.closed_form.features import FeatureConfig, Rows
 from evergraph.closed_form.moments import Moments
 from evergraph.closed_form.propagation import (
-    evenly_spaced,
     mean_field,
     propagate,
     softmax,
@@ -36,6 +35,7 @@ from evergraph.closed_form.ridge import (
     Weighing,
     row_weights,
 )
+from evergraph.rng import evenly_spaced
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.tasks import LabelledNodes
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
 
 from evergraph.errors import InputError, no_effect
 from evergraph.estimator.config import make_config
@@ -16,6 +15,7 @@ from evergraph.estimator.diagnosis import UNCALIBRATED, diagnose
 from evergraph.estimator.extended import extend
 from evergraph.estimator.inputs import Change, from_object, make_change, read_ids, read_labels
 from evergraph.estimator.novelty import REJECT, Novelty, novel_nodes
+from evergraph.estimator.parameters import Parameters
 from evergraph.estimator.state import State
 from evergraph.estimator.step import OnEvent, advance, refit
 from evergraph.estimator.structural import with_structure
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-# scikit-learn comes without types, so that its classes are nothing known to inherit from.
-class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class ContinualNodeClassifier(Parameters):
     """Classifies the nodes of a growing graph and keeps what it has learned.
 
     Feed it the graph batch by batch: new nodes, new edges, some labels, sometimes new classes.
@@ -143,7 +142,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def fit(self, ids: Any, x: Any = None, edges: Any = None, labels: Any = None) -> Self:
         """Forgets everything and learns a first batch, with the current parameters."""
-        fresh = type(self)(**self.get_params(deep=False)).learn(ids, x, edges, labels)
+        fresh = type(self)(**self.get_params()).learn(ids, x, edges, labels)
         self._state = fresh._now()
         return self
 
@@ -327,7 +326,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     def _now(self) -> State:
         """Returns the state, making the first one when there is none."""
         if getattr(self, "_state", None) is None:
-            given = self.get_params(deep=False)
+            given = self.get_params()
             del given["device"]
             config = make_config({**given, "settings": given["settings"] or {}})
             self._state = State.initial(config)

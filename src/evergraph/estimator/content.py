@@ -92,7 +92,7 @@ def restore_state(content: Mapping[str, Any]) -> State:
         rows, x = content["patch"]["rows"], content["patch"]["x"]
         _check_features({"dense": Grown.of(x.numpy())}, rows.numel(), width)
         check_rows(rows[:, None], n)
-        arrays["dense"].array[rows.numpy()] = x.numpy()  # nobody else has it yet
+        arrays["dense"].overwrite(rows.numpy(), x.numpy())
         graph = replace(graph, patched=rows)
     check_rows(content["edges"].array, n, n, kinds=("int32", "int64"))
     edits = [check_rows(content["edits"][key].T, n, n).T for key in ("added", "deleted")]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from evergraph.errors import InputError
 from evergraph.nn.receptive_field import ReceptiveField
 from evergraph.stream import Adjacency, Features, SparseRows
 from evergraph.stream.adjacency import Arcs, edge_weight
+
+if TYPE_CHECKING:
+    from evergraph.estimator.array_files import Mapped
 
 Id = str | int
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -42,6 +45,10 @@ class _Buffer:
 
     data: Array
     used: int
+    mapped: Mapped | None = None
+
+    def __reduce__(self) -> Any:
+        return _Buffer, (self.data, self.used)  # a copy is memory of its own
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,10 +69,10 @@ class Grown:
     lineage: object
 
     @classmethod
-    def of(cls, data: Array, length: int | None = None) -> Grown:
+    def of(cls, data: Array, length: int | None = None, mapped: Mapped | None = None) -> Grown:
         """Takes an array; what is behind ``length`` is room."""
         n = data.shape[0] if length is None else length
-        return cls(_Buffer(data, n), n, object())
+        return cls(_Buffer(data, n, mapped), n, object())
 
     @classmethod
     def empty(cls, dtype: Any, *shape: int) -> Grown:
@@ -96,6 +103,18 @@ class Grown:
         data = self.array.copy()
         data[at] = rows
         return Grown(_Buffer(data, self.length), self.length, self.lineage)
+
+    def overwrite(self, at: Array, rows: Array) -> None:
+        """Writes other rows to some places of an array that nobody else has yet."""
+        self._buffer.data[at] = rows
+        self._buffer.mapped = None  # no file has these
+
+    def take(self, rows: Tensor) -> Tensor:
+        """Copies some rows; of a matrix three times as fast as by brackets."""
+        taken = self.tensor.index_select(0, rows)
+        if self._buffer.mapped is not None:
+            self._buffer.mapped.count(rows.numel())
+        return taken
 
     def append(self, rows: Array) -> Grown:
         """Returns the array with rows below, in the time that these take on average."""
@@ -472,7 +491,7 @@ class GrowingGraph:
         edges = edges.index_select(0, here)
         arcs = None if self.arcs is None else Grown.of(self.arcs.array[here.numpy()])
         left = torch.nonzero(stay).flatten()
-        names, arrays = self.names.keep(stay.numpy()), _arrays(_take(self.features, left))
+        names, arrays = self.names.keep(stay.numpy()), _arrays(self.take(left))
         kept_edges = Grown.of(edges.numpy())
         graph = GrowingGraph(
             names, arrays, self.width, kept_edges, arcs=arcs, directed=self.directed
@@ -525,7 +544,7 @@ class GrowingGraph:
 
     def take(self, rows: Tensor) -> Features:
         """Copies the features of some nodes."""
-        return _take(self.features, rows)
+        return self.arrays["dense"].take(rows) if "dense" in self.arrays else self.features[rows]
 
     def arcs_at(self, via: Array, rows: Tensor) -> Arcs | None:
         """Returns what edges that arrive at some ends weigh, in a part of the graph."""
@@ -583,11 +602,6 @@ def join_both_ways(pairs: Tensor, num_nodes: int, arcs: Arcs | None) -> Adjacenc
     if arcs is not None:
         arcs = Arcs(torch.cat([arcs.weights, arcs.weights.flip(1)]), arcs.directed)
     return Adjacency.from_edges(torch.cat([pairs, pairs.flip(0)], dim=1), num_nodes, arcs=arcs)
-
-
-def _take(x: Features, rows: Tensor) -> Features:
-    """Copies rows; of a matrix three times as fast as by brackets."""
-    return x.index_select(0, rows) if isinstance(x, Tensor) else x[rows]
 
 
 def _arrays(x: Features) -> dict[str, Grown]:

@@ -14,7 +14,6 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import torch
 from pydantic import Field
-from scipy.special import softmax
 from torch import Tensor
 
 from evergraph.errors import InputError
@@ -33,6 +32,7 @@ from evergraph.metrics import (
     fit_exponent,
     fit_temperature,
     shift_weights,
+    softmax,
 )
 from evergraph.nn.device import Plan, denormals_flushed
 from evergraph.nn.encoders import Block
@@ -62,6 +62,8 @@ MOST_JUDGED = 500
 FEW_UNLABELLED = 200
 #: So many newcomers, or judges of a class, can tell anything: fewer are not compared with others.
 FEW_NEWCOMERS, FEW_JUDGES = 50, 5
+#: So many labels of a change, and held-out nodes, tell what features alone are worth.
+ENOUGH_LABELS, ENOUGH_HELD_OUT = 100, 20
 
 
 class Comparison(Config):
@@ -157,8 +159,8 @@ class Edits:
     @classmethod
     def between(cls, before: Adjacency, after: Adjacency) -> Edits:
         """Compares two graphs of the same nodes."""
-        added = after.keys[~torch.isin(after.keys, before.keys)]
-        deleted = before.keys[~torch.isin(before.keys, after.keys)]
+        added = after.keys[~before.has_edges(after.src, after.dst)]
+        deleted = before.keys[~after.has_edges(before.src, before.dst)]
         return cls(_undirected(added, before.num_nodes), _undirected(deleted, before.num_nodes))
 
     def __bool__(self) -> bool:
@@ -281,6 +283,8 @@ class State:
     scale: Scale | None = None
     saved: tuple[Path, int, Stored] | None = None
     beside: State | None = None
+    #: What was computed of this very state: ``logits`` of all nodes, a ``novelty`` detector.
+    computed: dict[str, Any] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def initial(cls, config: EstimatorConfig) -> State:
@@ -407,7 +411,7 @@ class State:
                         return self._predict_near(rows, depth, device).cpu()
                 if self.beside is not None and self.beside.powers is not None and rows is not None:
                     return self._predict_beside(rows)
-                self.__dict__["_logits"] = self._predict(device, on_event).cpu()
+                self.computed["logits"] = self._predict(device, on_event).cpu()
         found = self.known_logits
         if found is None:
             found = torch.zeros(n, len(self.classes))
@@ -426,11 +430,11 @@ class State:
     @property
     def known_logits(self) -> Tensor | None:
         """All nodes' logits, if they have been computed."""
-        return self.__dict__.get("_logits")
+        return self.computed.get("logits")
 
     def adopt(self, other: State) -> None:
         """Takes over another state's predictions, which must be the same."""
-        self.__dict__["_logits"] = other.known_logits
+        self.computed["logits"] = other.known_logits
 
     def _predict(
         self, device: torch.device, on_event: Callable[[Event], None] | None = None
@@ -617,7 +621,7 @@ def _calibrate(logits: Array, labels: Array, weights: Array) -> tuple[float, flo
         proba = np.empty_like(logits)
         for mine in (half, ~half):
             temperature = fit_temperature(even[~mine], labels[~mine], weights[~mine])
-            proba[mine] = softmax(even[mine] / temperature, axis=1)
+            proba[mine] = softmax(even[mine] / temperature)
         error = calibration_error(proba, labels, weights)
     return fit_temperature(even, labels, weights), exponent, error
 

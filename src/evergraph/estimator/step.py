@@ -19,18 +19,20 @@ from evergraph.closed_form.ridge import row_weights
 from evergraph.config import NEEDED_VALIDATION, settable_keys
 from evergraph.errors import InputError
 from evergraph.estimator.config import NETWORK, USUAL, make_config
-from evergraph.estimator.diagnosis import (
-    ENOUGH_LABELS,
-    features_alone,
-    no_longer_exact,
-    what_stays,
-)
+from evergraph.estimator.diagnosis import no_longer_exact, what_stays
 from evergraph.estimator.graph import GrowingGraph, Grown, Id, Neighbourhood, kind_of, show
 from evergraph.estimator.inputs import Change
-from evergraph.estimator.state import Edits, Entry, GrownLabels, State, draw_share, move
-from evergraph.estimator.watch import watch
+from evergraph.estimator.state import (
+    ENOUGH_LABELS,
+    Edits,
+    Entry,
+    GrownLabels,
+    State,
+    draw_share,
+    move,
+)
 from evergraph.events import Event, Stage
-from evergraph.nn.device import denormals_flushed, warn_of_memory
+from evergraph.nn.device import denormals_flushed, trim_memory, warn_of_memory
 from evergraph.rng import make_generator
 from evergraph.stream import GraphView, LabelledNodes, Part, SparseRows
 from evergraph.stream.features import Scale, row_lengths
@@ -113,6 +115,8 @@ def complete(
         _check_finite(following, change, count > 0 or anew, device)
         judged = following.judge(device)
         if count >= ENOUGH_LABELS:
+            from evergraph.estimator.watch import features_alone  # noqa: PLC0415 - as below
+
             told = told | features_alone(following, trained, device)
         following.learner.context = None
     fresh = trained.labels[: 0 if change.kind == "refit" else None]  # seen before, for the most
@@ -148,11 +152,15 @@ def complete(
     finished = replace(following, history=(*state.history, entry))
     finished.adopt(following)
     if entry.comparable:
+        from evergraph.estimator.watch import watch  # noqa: PLC0415 - SciPy's tests are large
+
         compared, arrivals = watch(finished, change, device)
         entry = entry.model_copy(update={"watch": compared, "arrivals": arrivals})
     lines = following.lines.append(np.frombuffer(entry.line(), dtype=np.uint8))
     following = replace(finished, history=(*state.history, entry), lines=lines)
     following.adopt(finished)
+    if following.graph.num_nodes > LARGE:
+        trim_memory()
     return following
 
 
@@ -541,7 +549,7 @@ def _check_finite(state: State, change: Change, learned: bool, device: torch.dev
     if wrong is None:
         where = state.graph.names.where
         rows = torch.from_numpy(np.concatenate([where(change.ids), where(change.updated)]))
-        huge = row_lengths(state.graph.features[rows]) > HUGE
+        huge = row_lengths(state.graph.take(rows)) > HUGE
         if bool(huge.any()):
             found = state.logits(device, rows[huge])
             found = found if state.known_logits is None else state.known_logits
