@@ -284,7 +284,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no features": ({"ids": ["a"]}, "'x' with a row of features"),
     "other width": ({"ids": ["a"], "x": [[1.0]]}, "3 columns.*got 1"),
     "rows missing": ({"ids": ["a", "b"], "x": [[1, 1, 1]]}, r"\[2, d\]"),
-    "ragged": ({"ids": ["a", "b"], "x": [[1, 1], [1]]}, "rows of numbers"),
+    "ragged": ({"ids": ["a", "b"], "x": [[1, 1], [1]]}, "rows of real numbers"),
     "nan": ({"ids": ["a", "b"], "x": [[1, 1, 1], [1, np.nan, 1]]}, "infinity in row 2"),
     "unknown end": ({"ids": [], "edges": [("n0", "n1"), ("n0", "zz")]}, "'zz' in row 2"),
     "no pair": ({"ids": [], "edges": [("n0",)]}, "in row 1"),
