@@ -21,7 +21,7 @@ from evergraph.lab.field import (
     read_rows,
     rows_of_runs,
 )
-from evergraph.lab.page.render import FIELD_SCRIPTS, render_page
+from evergraph.lab.page import FIELD_SCRIPTS, render_page
 from evergraph.lab.paper.experiments import EXPERIMENTS, FIELD_STREAMS, Facts
 from evergraph.methods import METHODS
 from made_runs import make_run

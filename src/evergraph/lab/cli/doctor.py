@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
-from pathlib import Path
-from typing import Any, NamedTuple
 
 import torch
 
 from evergraph import __version__
 from evergraph.kernels import has_kernels, kernels
 from evergraph.lab.cli.runs import JsonOption
+from evergraph.lab.runs import installed
 from evergraph.lab.tables import Sheet, show, size
 from evergraph.nn.device import free_memory, pick_device
 from evergraph.stream.datasets.download import data_folder
@@ -27,44 +25,37 @@ EXTRAS = {
     "ray": ("ray", "--engine ray"),
     "track": ("mlflow", "--track"),
 }
-
-
-class Finding(NamedTuple):
-    """One line of the answer."""
-
-    what: str
-    found: str
-    remedy: str = ""
+#: One line of the answer: what, what was found of it, and what to do, "" where all is well.
+Finding = tuple[str, str, str]
 
 
 def doctor(as_json: JsonOption = False) -> None:
     """Say what is installed, which devices and kernels are used, and what to fix."""
-    findings = [*_machine(), *_extras(), _data()]
+    findings = [*_machine(), *map(_extra, EXTRAS), _data()]
     columns = ["what", "found", "what to do"]
     sheet = Sheet("Evergraph on this machine", columns, findings, prose=columns[1:])
-    wrong = sum(bool(finding.remedy) for finding in findings)
+    wrong = sum(bool(remedy) for *_, remedy in findings)
     line = f"{wrong} lines say what to do; all else is ready" if wrong else "all is ready"
-    show([finding._asdict() for finding in findings], [sheet], as_json, line)
+    content = [dict(zip(("what", "found", "remedy"), found, strict=True)) for found in findings]
+    show(content, [sheet], as_json, line)
 
 
 def _machine() -> list[Finding]:
     """Finds versions, the device that ``auto`` takes, and whether its kernels work."""
     device = pick_device("auto")
-    named = "cpu" if device.type == "cpu" else torch.cuda.get_device_name(device)
-    told = Finding("device", f"{named}, {size(free_memory(device))} free")
-    if device.type == "cpu" and torch.version.cuda is not None:
-        told = told._replace(remedy="a GPU needs its driver; check nvidia-smi if there is one")
+    on_cpu = device.type == "cpu"
+    named = "cpu" if on_cpu else torch.cuda.get_device_name(device)
+    lost = on_cpu and torch.version.cuda is not None
+    driver = "a GPU needs its driver; check nvidia-smi if there is one" if lost else ""
     cores, threads = os.cpu_count() or 1, torch.get_num_threads()
-    busy = Finding("threads", f"{threads} of {cores} cores")
-    if threads > cores:
-        busy = busy._replace(remedy=f"set OMP_NUM_THREADS to at most {cores}")
+    fewer = f"set OMP_NUM_THREADS to at most {cores}" if threads > cores else ""
     return [
-        Finding("evergraph", __version__),
-        Finding("Python", f"{platform.python_version()}, {platform.system()}"),
-        Finding("PyTorch", torch.__version__),
-        told,
+        ("evergraph", __version__, ""),
+        ("Python", f"{platform.python_version()}, {platform.system()}", ""),
+        ("PyTorch", torch.__version__, ""),
+        ("device", f"{named}, {size(free_memory(device))} free", driver),
         _kernels(device),
-        busy,
+        ("threads", f"{threads} of {cores} cores", fewer),
     ]
 
 
@@ -72,38 +63,29 @@ def _kernels(device: torch.device) -> Finding:
     """Loads the compiled kernels of a device, as a run would."""
     named = "numba" if device.type == "cpu" else "Triton"
     if not has_kernels(device):
-        return Finding("kernels", "plain PyTorch", "pip install triton for the fast ones")
+        return "kernels", "plain PyTorch", "pip install triton for the fast ones"
     try:
         kernels(device)
     except Exception as error:  # whatever a broken installation raises
         remedy = f"reinstall {named.lower()}, or use --set attention=plain"
-        return Finding("kernels", f"{named} fails: {error}", remedy)
-    return Finding("kernels", f"{named} {_version(named.lower())}, compiled when first used")
+        return "kernels", f"{named} fails: {error}", remedy
+    return "kernels", f"{named} {installed(named.lower())}, compiled when first used", ""
 
 
-def _extras() -> list[Finding]:
-    """Finds the optional packages."""
-    found = []
-    for extra, (package, purpose) in EXTRAS.items():
-        version = _version(package)
-        remedy = "" if version else f'pip install "evergraph[{extra}]" for {purpose}'
-        found.append(Finding(f"extra {extra}", version and f"{package} {version}", remedy))
-    return found
+def _extra(extra: str) -> Finding:
+    """Finds an optional package."""
+    package, purpose = EXTRAS[extra]
+    version = installed(package)
+    if version is None:
+        return f"extra {extra}", "", f'pip install "evergraph[{extra}]" for {purpose}'
+    return f"extra {extra}", f"{package} {version}", ""
 
 
 def _data() -> Finding:
     """Finds the folder that graphs are read from."""
-    folder: Path = data_folder(None)
+    folder = data_folder(None)
     if not folder.is_dir():
         remedy = "nothing for Cora and Citeseer; else set EVERGRAPH_DATA to a folder of graphs"
-        return Finding("data", f"no folder {folder}", remedy)
-    names: list[Any] = sorted(path.name for path in folder.iterdir())
-    return Finding("data", f"{folder}: {', '.join(names[:8]) or 'empty'}")
-
-
-def _version(package: str) -> str:
-    """Returns the installed version of a package, an empty text for none."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+        return "data", f"no folder {folder}", remedy
+    names = sorted(path.name for path in folder.iterdir())
+    return "data", f"{folder}: {', '.join(names[:8]) or 'empty'}", ""

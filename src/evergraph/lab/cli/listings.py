@@ -83,20 +83,13 @@ def methods(
     ]
     selectors = [{"name": name, "summary": info.summary} for name, info in SELECTORS.items()]
     rows = [
-        [
-            entry["name"],
-            entry["summary"],
-            " ".join(entry["needs"]) or "–",
-            len(entry["settings"]),
-        ]
-        for entry in entries
+        [e["name"], e["summary"], " ".join(e["needs"]) or "–", len(e["settings"])] for e in entries
     ]
     columns = ["method", "what it does", "needs", "settings"]
     kept = ["selector", "which nodes it keeps"]
-    chosen = [[entry["name"], entry["summary"]] for entry in selectors]
     sheets = [
         Sheet("Methods", columns, rows, prose=("what it does",)),
-        Sheet("Selectors", kept, chosen, prose=tuple(kept)),
+        Sheet("Selectors", kept, [[*entry.values()] for entry in selectors], prose=tuple(kept)),
     ]
     line = "evergraph methods NAME describes the settings of one"
     show({"methods": entries, "selectors": selectors}, sheets, as_json, line)
@@ -106,27 +99,20 @@ def show_method(name: str, as_json: bool) -> None:
     """Prints what a method is, and each of its settings with its default and its meaning."""
     cls = method_class(name)
     about = {"name": name, "summary": cls.summary, "paper": cls.paper, "year": cls.year}
-    told: dict[str, Any] = {}
-    for config in (cls.Config, TrainConfig, ModelConfig):
-        text = descriptions(config)
-        part = {key: (value, text.get(key, "")) for key, value in defaults(config).items()}
-        told[config.__name__] = part
-    own, *shared = told.values()
+    shown: dict[str, type[BaseModel]] = {f"{name}: {cls.summary}": cls.Config}
+    shown |= {"Training, of every network": TrainConfig, "The network": ModelConfig}
+    own = defaults(cls.Config)
     elsewhere = own.keys() | cls.Config().unused()  # no effect with its other settings
-    sheets = [_settings_sheet(f"{name}: {cls.summary}", own)]
-    sheets += [
-        _settings_sheet(title, {key: part[key] for key in part if key not in elsewhere})
-        for title, part in zip(("Training, of every network", "The network"), shared, strict=True)
-    ]
-    settings = {key: {"default": v, "meaning": text} for key, (v, text) in own.items()}
+    sheets, columns = [], ["setting", "default", "meaning"]
+    for title, config in shown.items():
+        text, values = descriptions(config), defaults(config)
+        keys = own if config is cls.Config else [key for key in values if key not in elsewhere]
+        rows = [[key, str(values[key]), text.get(key, "")] for key in keys]
+        sheets += [Sheet(title, columns, rows, prose=("default", "meaning"))] if rows else []
+    text = descriptions(cls.Config)
+    settings = {key: {"default": v, "meaning": text.get(key, "")} for key, v in own.items()}
     line = f"{cls.paper}, {cls.year} · evergraph run --method {name} --explain: the values of a run"
-    show({**about, "settings": settings}, [sheet for sheet in sheets if sheet.rows], as_json, line)
-
-
-def _settings_sheet(title: str, part: dict[str, tuple[Any, str]]) -> Sheet:
-    rows = [[key, str(value), text] for key, (value, text) in part.items()]
-    columns = ["setting", "default", "meaning"]
-    return Sheet(title, columns, rows, prose=("default", "meaning"))
+    show({**about, "settings": settings}, sheets, as_json, line)
 
 
 def defaults(config: type[BaseModel]) -> dict[str, Any]:
@@ -159,13 +145,9 @@ def descriptions(config: type[BaseModel]) -> dict[str, str]:
                 if above or match[2]:
                     told[match[1]] = above or match[2]
                 above = ""
-    return {key: _plain(text) for key, text in told.items()}
-
-
-def _plain(text: str) -> str:
-    """Takes away what leads to other places of the code."""
-    text = " ".join(text.replace("``", "'").split()).rstrip(".")
-    return re.sub(r" \((?:decision \d+|:\w+:`.*?`)\)", "", text)
+    plain = {k: " ".join(text.replace("``", "'").split()).rstrip(".") for k, text in told.items()}
+    leads = r" \((?:decision \d+|:\w+:`.*?`)\)"  # to other places of the code
+    return {key: re.sub(leads, "", text) for key, text in plain.items()}
 
 
 def build(what: list[str], options: BuildOptions) -> None:
