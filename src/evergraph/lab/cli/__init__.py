@@ -25,10 +25,11 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from evergraph import __version__
 from evergraph.errors import InputError
 
+_WORDS = json.loads(resources.files(__name__).joinpath("commands.json").read_text("utf-8"))
 #: Every command below the title of its group in the help: its module, its line there, an example.
-GROUPS: dict[str, dict[str, dict[str, str]]] = json.loads(
-    resources.files(__name__).joinpath("commands.json").read_text("utf-8")
-)
+GROUPS: dict[str, dict[str, dict[str, str]]] = _WORDS["groups"]
+#: Titles of options that commands share, by the class that holds them.
+OPTIONS: dict[str, str] = _WORDS["options"]
 COMMANDS = {name: about for group in GROUPS.values() for name, about in group.items()}
 #: Name of the thread that imports a command.
 LOADING = "loading"

@@ -20,7 +20,7 @@ from evergraph.estimator.state import Entry, State
 from evergraph.estimator.store import NAME
 from evergraph.estimator.transaction import load_state
 from evergraph.estimator.watch import FALSE_ALARMS, KINDS, sentences, wilson
-from evergraph.lab.page import STATE_SCRIPTS, write_page
+from evergraph.lab.page import write_page
 from evergraph.lab.page.data import page_data
 from evergraph.lab.report.collect import collect
 from evergraph.lab.report.run_figures import check_formats, write_figures
@@ -62,7 +62,7 @@ def report(
         state, version = load_state(folder)
         with make_console(stderr=True).status("Judging the state"):
             data = state_data(state, version, folder.resolve().name, pick_device("auto"))
-        write_page(data, page, STATE_SCRIPTS)
+        write_page(data, page, "state")
         told = f"{state.config.method}, version {version}"
     else:
         with make_console(stderr=True).status("Reading runs"):  # embeddings are laid out: seconds

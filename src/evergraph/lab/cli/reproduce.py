@@ -16,7 +16,7 @@ from evergraph.lab.engines import Resources
 from evergraph.lab.field import add_rows, field_data, field_sheet, read_field, read_rows
 from evergraph.lab.folder import check_output, finished_runs, make_jobs, read_config
 from evergraph.lab.leaks import leaks_by_key
-from evergraph.lab.page import FIELD_SCRIPTS, write_page
+from evergraph.lab.page import write_page
 from evergraph.lab.paper.experiments import EXPERIMENTS, find_experiments
 from evergraph.lab.paper.outcome import Outcome
 from evergraph.lab.paper.reproduce import (
@@ -181,6 +181,6 @@ def field(
         )
     data = field_data(found.values())
     if page is not None:
-        write_page(data, page, FIELD_SCRIPTS)
+        write_page(data, page, "field")
     told = [*map(str, written), *([str(page)] if page is not None else [])]
     show(data, [field_sheet(data)], as_json, *told)

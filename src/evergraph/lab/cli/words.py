@@ -9,18 +9,7 @@ from typing import Any
 
 import typer
 
-from evergraph.lab.cli import GROUPS
-
-#: Titles of options that commands share, by the class that holds them.
-SHARED = {
-    "SettingOptions": "Settings",
-    "Place": "Where it runs",
-    "Resources": "Where it runs",
-    "Files": "Files",
-    "Parameters": "A new state",
-    "BuildOptions": "Building",
-    "Request": "What is run",
-}
+from evergraph.lab.cli import GROUPS, OPTIONS
 
 
 class Command(typer.core.TyperCommand):
@@ -31,7 +20,7 @@ class Command(typer.core.TyperCommand):
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for param in self.get_params(ctx):
             row = param.get_help_record(ctx)
-            panel = SHARED.get(getattr(param, "rich_help_panel", None) or "", "Options")
+            panel = OPTIONS.get(getattr(param, "rich_help_panel", None) or "", "Options")
             if row is not None:
                 title = "Arguments" if param.param_type_name == "argument" else panel
                 sections.setdefault(title, []).append(row)

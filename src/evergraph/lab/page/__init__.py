@@ -9,7 +9,6 @@ import base64
 import hashlib
 import html
 import json
-from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -18,32 +17,22 @@ from typing import Any
 from evergraph.errors import InputError
 from evergraph.files import make_folder, write_atomic
 
-#: The page's program in the order of its parts; later ones use earlier ones.
-SCRIPTS = (
-    *("dom.js", "statistics.js", "charts.js", "rows.js", "lines.js", "table.js", "export.js"),
-    *("summary.js", "differences.js", "matrices.js", "time.js", "probabilities.js", "sizes.js"),
-    *("bars.js", "embedding.js", "edits.js", "buffer.js", "stages.js", "settings.js"),
-    *("sections.js", "main.js"),
+#: The programs: of runs, of a state, of the field, each in the order of its parts.
+SCRIPTS: dict[str, list[str]] = json.loads(
+    resources.files(__name__).joinpath("scripts.json").read_text("utf-8")
 )
-#: That of the page of a state.
-STATE_SCRIPTS = (
-    *("dom.js", "statistics.js", "charts.js", "lines.js", "rows.js", "table.js"),
-    *("export.js", "matrices.js", "probabilities.js", "sections.js", "state.js"),
-)
-#: That of the table of the field.
-FIELD_SCRIPTS = ("dom.js", "table.js", "field.js")
 #: Characters that could end a script element or a line of it, however they are quoted.
 UNSAFE = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 
-def render_page(data: dict[str, Any], scripts: Sequence[str] = SCRIPTS) -> str:
+def render_page(data: dict[str, Any], program: str = "runs") -> str:
     """Puts template, style, program and data together.
 
     The policy in the page's head lets exactly this program and this style run and lets the
     browser fetch nothing.
     """
     style = _part("page.css")
-    script = '"use strict";\n(() => {\n' + "\n".join(map(_part, scripts)) + "\n})();\n"
+    script = '"use strict";\n(() => {\n' + "\n".join(map(_part, SCRIPTS[program])) + "\n})();\n"
     return Template(_part("page.html")).substitute(
         title=html.escape(data["title"]),
         style_hash=_hash(style),
@@ -60,14 +49,14 @@ def embed(data: Any) -> str:
     return text.translate(UNSAFE)
 
 
-def write_page(data: dict[str, Any], path: Path, scripts: Sequence[str] = SCRIPTS) -> None:
+def write_page(data: dict[str, Any], path: Path, program: str = "runs") -> None:
     """Writes the page, all of it or nothing."""
     if path.is_dir():
         raise InputError(
             f"Expected '--output' to be a file (got the folder '{path}'); add a name, such as "
             f"'{path / 'report.html'}'."
         )
-    page = render_page(data, scripts)
+    page = render_page(data, program)
     make_folder(path.parent)
     write_atomic(path, page.encode())
 

@@ -262,7 +262,7 @@ def headline_figure(everything: Everything) -> dict[str, Any]:
                 }
             )
     return {
-        "figure": {"kind": "points", "metrics": ["margin"], "split": False},
+        "figure": {"kind": "points", "metrics": ["margin"]},
         "metrics": [{"key": "margin", "title": "Points of PM in favour of the claim"}],
         "entries": entries,
         "spread": "our settings, 95 %",
