@@ -99,7 +99,7 @@ def test_experiment_has_distinct_rows_and_metrics(experiment: Experiment):
     assert len(names) == len(set(names)) > 0
     assert len(keys) == len(set(keys)) > 0
     assert set(experiment.figure["metrics"]) <= set(keys)
-    assert set(experiment.quick_rows or ()) <= set(names)
+    assert set(experiment.quick or ()) <= set(names)
     assert set(experiment.datasets) <= set(DATASETS)
 
 

@@ -19,6 +19,7 @@ from evergraph.errors import InputError, one_line
 from evergraph.files import make_folder, read_json, write_json
 from evergraph.lab.folder import finished_runs, read_config, read_results, slug
 from evergraph.lab.paper.experiments import FIELD_STREAMS
+from evergraph.lab.report.collect import Run
 from evergraph.lab.summary import mean_std
 from evergraph.lab.tables import Sheet, claims, number, size
 from evergraph.methods import METHODS
@@ -172,8 +173,7 @@ def rows_of_runs(folder: Path) -> list[FieldRow]:
     groups: dict[str, dict[int, tuple[RunConfig, Any, str]]] = {}
     for path in finished_runs(folder):
         config, results = read_config(path), read_results(path / "results.json")
-        where = path / "environment.json"
-        packages = read_json(where).get("packages", {}) if where.exists() else {}
+        packages = Run(path, results).environment.get("packages", {})
         version = str(packages.get("evergraph", __version__))
         groups.setdefault(config.variant_hash, {})[config.seed] = (config, results, version)
     rows = []

@@ -303,7 +303,7 @@ def test_doctor_says_what_is_used_and_what_to_do(
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = {f"extra {name}" for name in extras["optional-dependencies"]} - {"extra dev"}
     assert {what for what in found if what.startswith("extra ")} == named - {"extra docs"}
-    monkeypatch.setattr("evergraph.lab.cli.doctor.installed", lambda package: None)
+    monkeypatch.setattr("evergraph.lab.cli.listings.installed", lambda package: None)
     bare = {line["what"]: line for line in json.loads(command("doctor", "--json").out)}
     assert "evergraph[tables]" in bare["extra tables"]["remedy"]
     assert "what to do" in command("doctor").out

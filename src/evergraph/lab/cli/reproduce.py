@@ -10,9 +10,9 @@ import typer
 
 from evergraph.errors import InputError
 from evergraph.lab.api import check_finished, merge_runs, runs_by_hash
-from evergraph.lab.cli.grids import MergeOption, check_at_least, run_jobs
+from evergraph.lab.cli.grids import MergeOption, run_jobs
 from evergraph.lab.cli.runs import JsonOption
-from evergraph.lab.engines import Resources
+from evergraph.lab.engines import Resources, check_at_least
 from evergraph.lab.field import add_rows, field_data, field_sheet, read_field, read_rows
 from evergraph.lab.folder import check_output, finished_runs, make_jobs, read_config
 from evergraph.lab.leaks import leaks_by_key

@@ -39,6 +39,7 @@ from evergraph.lab.runs import Place, SetOption, run_job
 UPDATE_INTERVAL = 0.1
 #: Seconds between two lines of progress in a pipe.
 LINE_INTERVAL = 10.0
+PrintedOption = Annotated[bool, "Use the paper's settings to the letter."]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
 
 
@@ -97,7 +98,7 @@ def run(
     settings: SettingOptions,
     output: Annotated[Path | None, "Folder for the run. [a new one in runs/]"] = None,
     place: Place,
-    as_printed: Annotated[bool, "Use the paper's settings to the letter."] = False,
+    as_printed: PrintedOption = False,
     explain: Annotated[bool, "Show every setting and where it comes from; run nothing."] = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -33,9 +33,9 @@ from evergraph.estimator.novelty import Novelty, novel_nodes
 from evergraph.estimator.state import State
 from evergraph.estimator.tables import Table, check_table_name, read_table, write_table
 from evergraph.estimator.transaction import learn_into, load_state, resume
-from evergraph.lab.cli.grids import check_at_least
 from evergraph.lab.cli.predict import StateArgument, VersionOption
 from evergraph.lab.cli.runs import JsonOption, RunProgress
+from evergraph.lab.engines import check_at_least
 from evergraph.lab.runs import Device, SetOption
 from evergraph.lab.tables import Sheet, counted, make_console, show, warn_unused
 from evergraph.nn.device import pick_device

@@ -21,9 +21,9 @@ from evergraph.lab.summary import (
     overlap,
     quantile,
 )
+from evergraph.lab.tables import METRICS as SCORES
 from evergraph.lab.tables import claimed, learns_from
 
-METRIC_KEYS = ("pm", "fm", "current")
 #: Numbers about the buffer and the nodes around it, averaged over seeds: metric and view.
 BUFFER_FACTS: dict[str, tuple[str, Literal["before", "after"]]] = {
     **{key: (key, "after") for key in ("diversity", "centre", "low_degree", "high_degree")},
@@ -68,7 +68,7 @@ def _dataset(name: str, groups: Sequence[Group]) -> dict[str, Any]:
 
 def _group(group: Group, overlap: float) -> dict[str, Any]:
     first = group.runs[0].results
-    values = {key: [run.results[key] for run in group.runs] for key in METRIC_KEYS}
+    values = {key: [run.results[key] for run in group.runs] for key in SCORES}
     totals = [run.results["seconds"]["total"] for run in group.runs]
     return {
         "name": group.name,

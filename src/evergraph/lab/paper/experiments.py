@@ -151,7 +151,7 @@ class Experiment:
     figure: Mapping[str, Any]
     tables: Sequence[str]
     datasets: Sequence[str] = THREE
-    quick_rows: Sequence[str] | None = None
+    quick: Sequence[str] | None = None
     statements: Sequence[Statement] = ()
     describe: Callable[[Facts, Any], Mapping[str, float]] | None = None
     notes: Sequence[str] = ()
@@ -174,19 +174,16 @@ def make_experiment(
     rows: Any,
     metrics: Any,
     figure: dict[str, Any],
-    tables: list[str] | None = None,
-    quick: list[str] | None = None,
     where: str = "",
-    graphs: list[str] | None = None,
+    graphs: Sequence[str] = THREE,
     says: Mapping[str, Mapping[str, Any]] | None = None,
     describe: str | None = None,
     digits: int = 2,
     **plain: Any,
 ) -> Experiment:
     """Makes an experiment of its entry in the catalogue."""
-    said = {"where": where, "graphs": graphs or THREE, "by_construction": None, "ours_alone": False}
-    if not plain.get("in_paper", True):
-        said["graphs"] = []
+    named = graphs if plain.get("in_paper", True) else []
+    said = {"where": where, "graphs": named, "by_construction": None, "ours_alone": False}
     if describe is None:
         found = [METRICS[name] for name in metrics]
     else:  # nothing is read from runs
@@ -201,11 +198,9 @@ def make_experiment(
         rows=partial(make_rows, rows),
         metrics=tuple(found),
         figure={"kind": "", "metrics": (), "x": "", "y": "", "split": False} | figure,
-        tables=tables or [id],
-        quick_rows=quick,
         statements=statements,
         describe=DESCRIPTIONS[describe] if describe is not None else None,
-        **plain,
+        **{"tables": [id], **plain},
     )
 
 

@@ -86,7 +86,7 @@ class Part:
 
     experiment: Experiment
     facts: Facts
-    rows: tuple[Row, ...]
+    rows: Sequence[Row]
     configs: Mapping[tuple[str, int], RunConfig]
 
     @property
@@ -108,9 +108,8 @@ def plan(experiments: Iterable[Experiment], request: Request) -> list[Part]:
         own = QUICK["datasets"] if request.quick else experiment.datasets
         for name in request.dataset or own:
             facts = find_facts(name, request.data_root)
-            rows = tuple(experiment.rows(facts))
-            if request.quick and experiment.quick_rows is not None:
-                rows = tuple(row for row in rows if row.name in experiment.quick_rows)
+            kept = experiment.quick if request.quick else None  # None for all
+            rows = [r for r in experiment.rows(facts) if kept is None or r.name in kept]
             seeds = request.all_seeds if experiment.describe is None else ()
             configs = {(row.name, i): request.config(name, row, i) for row in rows for i in seeds}
             parts.append(Part(experiment, facts, rows, configs))
