@@ -158,7 +158,8 @@ def _write(outcomes: Sequence[Outcome], output: Path, as_json: bool) -> None:
     quick = any(outcome["quick"] for outcome in outcomes)
     kinds = {outcome["experiment"]: {document.kind_of(outcome): outcome} for outcome in outcomes}
     sheets = [document.overview(kinds)] if len(kinds) > 1 else outcome_sheets(*kinds.values())
-    sheets[0].title += reservations(outcomes) if len(kinds) > 1 else ""
+    if len(kinds) > 1:
+        sheets[0].title += reservations(outcomes)
     files = ", ".join(f"{output / name}/" for name in kinds) if len(kinds) < 4 else f"{output}/"
     show(outcomes, sheets, as_json, document.QUICK if quick else "", files)
 
