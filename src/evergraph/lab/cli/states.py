@@ -1,4 +1,7 @@
-"""``evergraph learn``, ``inspect`` and ``convert``: the estimator for files."""
+"""``evergraph learn``, ``inspect``, ``explain`` and ``convert``: the estimator for files.
+
+The file is long because every command on a state is in it, but the quick way of ``predict``.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from evergraph.config import parse_settings
 from evergraph.errors import InputError, one_line
 from evergraph.estimator.convert import convert_state
 from evergraph.estimator.diagnosis import diagnose, noticed
+from evergraph.estimator.explanation import explain as explain_rows
 from evergraph.estimator.extended import extend
 from evergraph.estimator.graph import Id
 from evergraph.estimator.inputs import (
@@ -31,6 +35,7 @@ from evergraph.estimator.tables import Table, check_table_name, read_table, writ
 from evergraph.estimator.transaction import learn_into, load_state, resume
 from evergraph.lab.cli.predict import StateArgument, VersionOption
 from evergraph.lab.cli.runs import JsonOption, RunProgress
+from evergraph.lab.engines import check_at_least
 from evergraph.lab.runs import Device, SetOption
 from evergraph.lab.tables import Sheet, counted, make_console, show, warn_unused
 from evergraph.nn.device import pick_device
@@ -134,12 +139,7 @@ def computed(
     progress = RunProgress(make_console(stderr=True), change=True)
     with progress.running():
         progress.stage("opening the state")
-        present, _ = load_state(state, version)
-        if not present.classes:
-            raise InputError(
-                f"Expected a state that has learned labels (got none in '{state}'); learn some "
-                "first."
-            )
+        present = load_learned(state, version)
         known, asked = present.graph.names, present
         names: Any = known.take() if ids is None and nodes is None else []
         rows = torch.arange(len(names))
@@ -169,6 +169,32 @@ def computed(
     return found
 
 
+def load_learned(folder: Path, version: int | None) -> State:
+    """Reads a state, refusing one without classes."""
+    state, _ = load_state(folder, version)
+    if not state.classes:
+        raise InputError(
+            f"Expected a state that has learned labels (got none in '{folder}'); learn some first."
+        )
+    return state
+
+
+def explain(
+    state: StateArgument,
+    ids: Annotated[list[str], typer.Argument(help="Names of nodes.")],
+    count: Annotated[int, "How many nodes and features to show, for and against."] = 5,
+    version: VersionOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show which neighbours and features decided a node's class, against the runner-up."""
+    check_at_least(1, count=count)
+    present = load_learned(state, version)
+    rows = present.graph.find(like(present.graph.names.kind, ids), "ids")
+    found = explain_rows(present, rows)
+    content = {"nodes": [one.summary(count) for one in found]}
+    show(content, [], as_json, *(one.text(count) for one in found))
+
+
 def inspect(
     state: StateArgument,
     novel: Annotated[
@@ -185,8 +211,7 @@ def inspect(
     if novel is not None:
         nodes, scores, groups = novel_nodes(present, pick_device(device))
         ids = [str(name) for name in present.graph.names.take(nodes.numpy())]
-        columns = {"id": ids, "novelty": scores.tolist(), "group": groups.tolist()}
-        write_table(novel, columns)
+        write_table(novel, {"id": ids, "novelty": scores.tolist(), "group": groups.tolist()})
     about = {"version": number, **diagnose(present, pick_device(device))}
     history = [entry.model_dump() for entry in present.history]
     buffer = about["buffer"]
@@ -197,12 +222,17 @@ def inspect(
     if about["calibration_error"] is not None:
         line += f" · calibration error {about['calibration_error']:.3f}"
     warnings = [f"warning: {warning}" for warning in about["warnings"]]
-    keys = ("buffer", "held_out", "accuracy", "best_accuracy")
-    rows = [
-        [one_line(str(part["name"])), *(part[key] for key in keys)] for part in about["classes"]
-    ]
+    judged = ("buffer", "held_out", "accuracy", "best_accuracy")
+    rows = [[one_line(str(e["name"])), *(e[key] for key in judged)] for e in about["classes"]]
     headings = ["class", "in buffer", "held out", "accuracy", "best ever"]
-    sheets = [Sheet("Classes", headings, rows), _history_sheet(history)]
+    keys = ("step", "kind", "num_nodes", "num_edges", "trained_on")
+    steps = [
+        [*(e[key] for key in keys), one_line(", ".join(e["new_classes"])) or None, e["accuracy"]]
+        for e in history
+    ]
+    columns = ["step", "kind", "nodes", "edges", "labels learned", "new classes", "held-out"]
+    past = Sheet("History", columns, steps, prose=("kind", "new classes"))
+    sheets = [Sheet("Classes", headings, rows), past]
     show({**about, "history": history}, sheets, as_json, line, *warnings)
 
 
@@ -252,7 +282,13 @@ def read_change(tables: dict[str, Table], state: State) -> Change:
         if name in tables:
             table = tables[name]
             ids = like(kind, table.ids())
-            columns = _feature_names(table, columns)
+            features = tuple(name for name in table.columns if name not in {"id", "label"})
+            if not features:
+                raise InputError(
+                    f"Expected columns of features in '{table.path}' (got none beside id and "
+                    "label); add them."
+                )
+            columns = check_columns(features, columns, str(table.path))
             parts["ids" if not prefix else "updated"] = ids
             parts[f"{prefix}x"] = table.numbers(columns)
             if "label" in table.columns:
@@ -291,28 +327,3 @@ def like(kind: type[Id] | None, names: Sequence[Any]) -> list[Id]:
                 "correct it."
             )
     return [int(name) for name in names]
-
-
-def _feature_names(table: Table, columns: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Returns the features' names, which must be the first batch's if there was one."""
-    names = tuple(name for name in table.columns if name not in {"id", "label"})
-    if not names:
-        raise InputError(
-            f"Expected columns of features in '{table.path}' (got none beside id and label); add "
-            "them."
-        )
-    return check_columns(names, columns, str(table.path))
-
-
-def _history_sheet(history: list[dict[str, Any]]) -> Sheet:
-    keys = ("step", "kind", "num_nodes", "num_edges", "trained_on")
-    rows = [
-        [
-            *(entry[key] for key in keys),
-            one_line(", ".join(entry["new_classes"])) or None,
-            entry["accuracy"],
-        ]
-        for entry in history
-    ]
-    columns = ["step", "kind", "nodes", "edges", "labels learned", "new classes", "held-out"]
-    return Sheet("History", columns, rows, prose=("kind", "new classes"))
