@@ -50,15 +50,16 @@ class Graph:
 
         See :func:`to_steps` for what ``time``, ``edge_time`` and ``times`` may be.
         """
-        n, y = x.shape[0], y.flatten()  # OGB stores a column
-        if y.numel() != n:
+        n = x.shape[0]
+        if y.shape not in {(n,), (n, 1)}:  # OGB stores a column
+            shape = " × ".join(map(str, y.shape))
             raise InputError(
-                f"Expected 'y' with one label per node, {n} (got {y.numel()}); "
-                f"fix the labels of '{name}'."
+                f"Expected 'y' with one label per node, {n} (got {shape}); fix the labels of "
+                f"'{name}'."
             )
         if n == 0:
             raise InputError(f"Expected '{name}' with at least one node (got 0); check the file.")
-        y = whole_numbers(y, "y", name)
+        y = whole_numbers(y.flatten(), "y", name)
         missing, highest = int((y < 0).sum()), int(y.max())
         if missing:
             raise InputError(
@@ -141,11 +142,13 @@ def _checked_features(x: Features, name: str) -> Features:
 
 
 def whole_numbers(given: Tensor, key: str, name: str) -> Tensor:
-    """Returns numbers as int64; a fraction is refused, NaN becomes a negative number."""
-    if given.is_floating_point() and bool((given.frac().abs() > 0).any()):
-        raise InputError(
-            f"Expected '{key}' of '{name}' in whole numbers (got fractions); round it."
-        )
+    """Returns numbers as int64; a fraction is refused, NaN and infinity become −1."""
+    if given.is_floating_point():
+        given = torch.where(given.isfinite(), given, -1)
+        if bool((given.frac() != 0).any()):
+            raise InputError(
+                f"Expected '{key}' of '{name}' in whole numbers (got fractions); round it."
+            )
     return given.to(torch.int64)
 
 
