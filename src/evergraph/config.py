@@ -178,16 +178,9 @@ def complete(
 ) -> Complete:
     """Puts defaults, the dataset's protocol and preset and what is given together, in that order.
 
-    Args:
-        dataset: A dataset's name or path, None for a graph that has none.
-        method: Registered name of the method.
-        given: Settings by their origin, as ``--set`` or a file's name; later ones win. Keys that
-            the method has not are left out.
-        presets: Ours, the paper's to the letter, or its authors' code's.
-
-    Returns:
-        The sections. An origin is ``default``, ``protocol`` (the authors' split of the dataset),
-        one of those in :data:`ORIGINS`, or a key of ``given``.
+    What is given stands under its origin, as ``--set`` or a file's name; later ones win, and keys
+    that the method has not are left out. Other origins are ``default``, ``protocol`` (the authors'
+    split of the dataset), and those in :data:`ORIGINS`.
     """
     cls = method_class(method)
     known = settable_keys(method)
@@ -227,12 +220,7 @@ def resolve(
 ) -> RunConfig:
     """Makes the complete description of a run from what a user asks for.
 
-    Args:
-        dataset: The graph, with options if it is generated.
-        method: The method with its own settings.
-        seed: The run's seed.
-        shared: Settings for every method that has them; see :func:`check_shared`.
-        presets: Ours, the paper's to the letter, or its authors' code's.
+    ``shared`` are settings for every method that has them; see :func:`check_shared`.
     """
     cls, known = method_class(method.name), settable_keys(method.name)
     for key in method.options:

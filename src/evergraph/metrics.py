@@ -43,12 +43,8 @@ def scores(matrix: Matrix, learned_at: Sequence[int] | None = None) -> Scores:
 
     PM is the mean of the last row. FM is the mean, over the units learned before the last
     task, of what each lost since it was learned. Current is the mean accuracy of each unit
-    when it was just learned. For tasks, PM = Current − (T − 1)/T · FM.
-
-    Args:
-        matrix: Accuracies, lower triangular.
-        learned_at: The task after which each unit counts as learned; unit ``u`` after task
-            ``u`` by default.
+    when it was just learned. For tasks, PM = Current − (T − 1)/T · FM. Unit ``u`` counts as learned
+    after task ``learned_at[u]``, ``u`` by default.
     """
     last = matrix[-1]
     when = range(len(last)) if learned_at is None else learned_at
@@ -85,13 +81,7 @@ class StreamScores:
 def stream_scores(
     matrix: Matrix, seen: Sequence[float], before: Sequence[float | None]
 ) -> StreamScores:
-    """Summarises a run along a stream of steps.
-
-    Args:
-        matrix: Accuracies on the nodes of each step after each step, lower triangular.
-        seen: Accuracy on all nodes seen, after each step.
-        before: Accuracy on each step's nodes before it was learned; None for the first.
-    """
+    """Summarises the accuracy on each step's nodes, on all seen, and on a step's before it."""
     by_step = scores(matrix)
     ahead = [value for value in before if value is not None]
     return StreamScores(

@@ -140,16 +140,10 @@ def link_loss(
     plain: bool = False,
     reduction: LinkLoss = "mean",
 ) -> Tensor:
-    """Averages or sums binary cross-entropy over edges and non-edges (Eq. 6; decision 0008).
+    """Joins the binary cross-entropy of edges and non-edges (Eq. 6; decision 0008).
 
-    No row per pair is stored unless ``plain``, which can be differentiated twice, or for logits.
-
-    Args:
-        z: Embeddings of all nodes, ``[n, d]``.
-        edges: Every edge, from both ends.
-        negatives: Every non-edge, from both ends; see :func:`pair_pattern`.
-        plain: Take PyTorch's operations instead of compiled kernels.
-        reduction: How pairs are joined; every undirected pair counts once.
+    Both come from both ends (:func:`pair_pattern`) and count once. No row per pair is stored unless
+    ``plain``, which can be differentiated twice, or for logits.
     """
     count = edges.columns.numel() + (negatives.columns != LEFT_OUT).sum()
     count = count.clamp(min=1)  # both count every pair twice
@@ -209,17 +203,10 @@ class _LinkLoss(torch.autograd.Function):
 
 
 def nearest_nodes(h: Tensor, nodes: Tensor, count: int, among: Tensor | None = None) -> Tensor:
-    """Finds for each of ``nodes`` the ``count`` nearest other nodes by ``h`` (Eq. 11).
+    """Finds for each of ``nodes`` the K nearest others by ``h`` ``[n, d]``, nearest first (Eq. 11).
 
-    Args:
-        h: Embeddings of all nodes seen, ``[n, d]``.
-        nodes: Replayed nodes, ``[b]``.
-        count: K; capped at the number of other nodes.
-        among: Nodes that may be found, all by default, ``[m]``.
-
-    Returns:
-        Node ids, nearest first, ``[b, min(count, others)]``. Distances are computed in
-        blocks, so that memory does not grow with ``b × n``.
+    These are any nodes, or those of ``among``: ``[b, K]``, or fewer columns where there are not
+    as many. Distances are computed in blocks, so that memory does not grow with ``b × n``.
     """
     pool = torch.arange(h.shape[0], device=h.device) if among is None else among
     itself = 1 if among is None else int(torch.isin(nodes, pool).any())
@@ -258,17 +245,10 @@ def refine(
     z: Tensor,
     config: StructureConfig,
 ) -> tuple[Adjacency, Refinement]:
-    """Edits the neighbourhood of replayed nodes by link score.
+    """Edits the neighbourhood of replayed nodes ``[b]`` by link score; tells what changed.
 
-    Args:
-        adjacency: The task's own untouched graph.
-        nodes: Replayed nodes to refine, ``[b]``.
-        candidates: Candidates of each, ``[b, K]``; None considers all nodes seen.
-        z: Embeddings of the link predictor, ``[n, d]``.
-        config: τ, N and how each is used.
-
-    Returns:
-        The edited graph and what changed. Edges added are not candidates for deletion.
+    Candidates are ``[b, K]``; None considers all nodes seen. ``z`` ``[n, d]`` are embeddings of the
+    link predictor. Edges added are not candidates for deletion.
     """
     added = _additions(adjacency, nodes, candidates, z, config)
     added = added[:, ~adjacency.has_edges(added[0], added[1])]

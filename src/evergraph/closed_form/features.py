@@ -224,14 +224,9 @@ class EmbeddingRows(Rows):
 class PropagatedFeatures(Rows):
     """Features propagated over a graph, computed when they are needed.
 
-    Args:
-        features: Of all nodes.
-        graph: The graph; or one for every step, from what a step reads to what it gives, for the
-            rows of the nodes that the last one gives.
-        config: Which rows.
-        seed: Source of random directions.
-        basis: Directions that the features are projected on, ``[d, b]``; None for random ones or
-            none, as ``config`` says.
+    With a graph for every step, from what a step reads to what it gives, rows are those of the
+    nodes that the last one gives. ``basis`` are directions that the features are projected on,
+    ``[d, b]``; without it there are random ones or none, as ``config`` says.
     """
 
     def __init__(

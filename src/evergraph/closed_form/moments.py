@@ -22,13 +22,9 @@ class Moments:
 
     The scatter is :math:`\sum_i (x_i - \mu_{c(i)})(x_i - \mu_{c(i)})^\top`. While fewer rows than
     columns have come, ``scatter`` is a triangular factor :math:`R` with :math:`R^\top R` that
-    matrix, ``[r, d]`` with r < d; from then on it is the matrix, ``[d, d]``. When a rank limits it,
-    it holds the strongest directions, and ``rest`` is the mean energy per column that the others
-    had.
-
-    Args:
-        rank: Most directions kept of the scatter for each class seen; None keeps all.
-        dtype: Precision that is kept; sums are computed in double precision.
+    matrix, ``[r, d]`` with r < d; from then on it is the matrix, ``[d, d]``. Where a rank limits
+    it, it holds so many of the strongest directions for each class seen, and ``rest`` is the mean
+    energy per column that the others had. ``dtype`` is what is kept: sums are in double precision.
     """
 
     def __init__(self, rank: int | None = None, dtype: torch.dtype = torch.float64) -> None:

@@ -305,12 +305,10 @@ class Analytic(Method[AnalyticConfig]):
         return list(powers(scores, propagation_matrix(ctx.adjacency, "mean", self_loops=True)))
 
     def predict_within(self, own: Tensor, part: Adjacency, known: Sequence[Tensor]) -> Tensor:
-        """Propagates the scores ``[m, k]`` of nodes of which the rest of a graph is known.
+        """Propagates the ``own`` scores ``[m, k]`` of nodes of which the rest of a graph is known.
 
-        Args:
-            own: Their scores, not propagated.
-            part: All edges into them.
-            known: Scores of its sources after every step; those of the nodes are found anew.
+        That is the part with all edges into them, and the scores of its sources after every step,
+        of which the nodes' are found anew.
         """
         mean, steps = propagation_matrix(part, "mean", self_loops=True), []
         assert part.own is not None

@@ -181,10 +181,7 @@ class Method(Generic[ConfigT]):
     def reads(self, num_old: int, num_nodes: int, num_layers: int) -> Reads | None:
         """Returns which part of a large graph learning a task reads; None: all of it.
 
-        Args:
-            num_old: Number of nodes at the previous task.
-            num_nodes: Number of nodes now.
-            num_layers: Number of layers of the network.
+        The graph has ``num_nodes`` now and had ``num_old`` at the previous task.
         """
         depth = self.reach(num_layers)
         if not self.local or depth is None:

@@ -185,16 +185,10 @@ def to_steps(
 ) -> tuple[Tensor, Tensor, tuple[str, ...]]:
     """Returns the step of every node ``[n]`` and clean edge ``[E]``, and what steps are called.
 
-    An edge that is stored more than once is there from the earliest on; without ``edge_time``, from
-    its later end on.
-
-    Args:
-        name: The graph's name, for errors.
-        time: Places among ``times``, or any whole numbers without them.
-        edge_time: The same of every stored edge.
-        times: Names of the steps; () makes a step of each different number, and names it so.
-        stored: Edges as stored, ``[2, S]``.
-        clean: Edges without loops and copies, smaller end first, sorted, ``[2, E]``.
+    Times are places among ``times``, the names of the steps; without these any whole numbers, of
+    which each becomes a step. An edge that is ``stored`` ``[2, S]`` more than once is there from
+    the earliest on; without ``edge_time``, from its later end on. ``clean`` is what
+    :func:`clean_edges` made of them.
     """
     n, ends = int(time.numel()), time[stored.long()].amax(dim=0)
     edge_time = ends if edge_time is None else edge_time

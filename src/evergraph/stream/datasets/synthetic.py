@@ -171,12 +171,7 @@ class _PairSampler:
         self.stop = self.ends[last]
         self.start = np.concatenate([[0.0], self.stop[:-1]])
         self.by_position = labels[self.order].astype(np.int32)
-        # Where to start looking, for two buckets per node: a search from scratch for each
-        # end would take most of the time at millions of nodes.
-        self.scale = 2 * self.n / self.total
-        edges = np.arange(2 * self.n + 1) / self.scale
         self.ends[-1] = np.inf  # rounding must not lead past the last node
-        self.guide = np.searchsorted(self.ends, edges, side="right").astype(np.int32)
 
     def keys(self, count: int, rng: np.random.Generator, inside: bool) -> Array:
         """Draws ``count`` keys with repetition; self-loops are left out."""
@@ -189,7 +184,7 @@ class _PairSampler:
         return out[:filled]
 
     def _block(self, count: int, rng: np.random.Generator, inside: bool) -> Array:
-        first = self._find(rng.random(count) * self.total)
+        first = np.searchsorted(self.ends, rng.random(count) * self.total, side="right")
         label = self.by_position[first]
         start, width = self.start[label], (self.stop - self.start)[label]
         if inside:
@@ -197,21 +192,12 @@ class _PairSampler:
         else:
             point = rng.random(count) * (self.total - width)
             point += np.where(point >= start, width, 0.0)  # step over the own class
-        second = self._find(point)
+        second = np.searchsorted(self.ends, point, side="right")
         # Rounding at a class border may pick the neighbour class: drop, never keep wrongly.
         keep = (first != second) & ((label == self.by_position[second]) == inside)
         u, v = self.order[first[keep]], self.order[second[keep]]
         keys: Array = np.minimum(u, v).astype(np.int64) * self.n + np.maximum(u, v)
         return keys
-
-    def _find(self, points: Array) -> Array:
-        """Returns the position whose stretch of the cumulative sum holds each point."""
-        at = self.guide[(points * self.scale).astype(np.int64)]
-        late = np.flatnonzero(self.ends[at] <= points)
-        while late.size:
-            at[late] += 1
-            late = late[self.ends[at[late]] <= points[late]]
-        return at
 
 
 def _rng(config: SyntheticConfig, *purpose: str) -> np.random.Generator:
