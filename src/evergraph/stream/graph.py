@@ -51,15 +51,19 @@ class Graph:
         See :func:`to_steps` for what ``time``, ``edge_time`` and ``times`` may be.
         """
         n = x.shape[0]
-        if y.shape not in {(n,), (n, 1)}:  # OGB stores a column
-            shape = " × ".join(map(str, y.shape))
-            raise InputError(
-                f"Expected 'y' with one label per node, {n} (got {shape}); fix the labels of "
-                f"'{name}'."
-            )
+        y = y[:, 0] if y.shape == (n, 1) else y  # OGB stores a column
+        shapes = {"y": y.shape, "names": (len(node_names) or n,), "time": (n,)}
+        if time is not None:
+            shapes["time"] = time.shape
+        for key, shape in shapes.items():
+            if shape != (n,):
+                raise InputError(
+                    f"Expected '{key}' with one value per node, {n} (got "
+                    f"{' × '.join(map(str, shape))}); fix those of '{name}'."
+                )
         if n == 0:
             raise InputError(f"Expected '{name}' with at least one node (got 0); check the file.")
-        y = whole_numbers(y.flatten(), "y", name)
+        y = whole_numbers(y, "y", name)
         missing, highest = int((y < 0).sum()), int(y.max())
         if missing:
             raise InputError(
@@ -73,19 +77,9 @@ class Graph:
                 f"Expected 'class_names' to name every label up to {highest} "
                 f"(got {len(names)} names); add the missing ones."
             )
-        if node_names and len(node_names) != n:
-            raise InputError(
-                f"Expected 'names' with one name per node, {n} (got {len(node_names)}); fix the "
-                f"names of '{name}'."
-            )
         clean = clean_edges(edges, n, name)
         if time is None:
             return cls(name, x, clean, y, names, node_names=node_names)
-        if time.shape != (n,):
-            raise InputError(
-                f"Expected 'time' with one time per node, {n} (got {time.numel()}); fix the times "
-                f"of '{name}'."
-            )
         time = whole_numbers(time, "time", name)
         if edge_time is not None:
             edge_time = whole_numbers(edge_time, "edge_time", name)

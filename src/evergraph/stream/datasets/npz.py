@@ -74,24 +74,20 @@ def read_plain(path: Path, name: str | None = None) -> Graph:
 
 def write_plain(graph: Graph, path: Path) -> None:
     """Writes a graph in the smallest dtypes that hold it; the same graph, the same bytes."""
-    arrays: dict[str, Any] = {}
-    if isinstance(graph.x, SparseRows):
-        arrays["x_data"] = smallest(graph.x.values.numpy())
-        arrays["x_indices"] = smallest(graph.x.indices.numpy())
-        arrays["x_indptr"] = smallest(graph.x.indptr.numpy())
-        arrays["x_shape"] = np.array(graph.x.shape, dtype=np.int64)
-    else:
-        arrays["x"] = smallest(graph.x.numpy())
-    arrays["edge_index"] = smallest(graph.edges.numpy())
-    arrays["y"] = smallest(graph.y.numpy())
-    arrays["class_names"] = np.array(graph.class_names, dtype=np.str_)
+    x = graph.x
+    shape, rows = {}, {"x": x}
+    if isinstance(x, SparseRows):
+        shape = {"x_shape": np.array(x.shape, dtype=np.int64)}
+        rows = {"x_data": x.values, "x_indices": x.indices, "x_indptr": x.indptr}
+    numbers = {**rows, "edge_index": graph.edges, "y": graph.y}
+    texts = {"class_names": graph.class_names}
     if graph.time is not None and graph.edge_time is not None:
-        arrays["time"] = smallest(graph.time.numpy())
-        arrays["edge_time"] = smallest(graph.edge_time.numpy())
-        arrays["times"] = np.array(graph.times, dtype=np.str_)
-    if graph.node_names:
-        arrays["names"] = np.array(graph.node_names, dtype=np.str_)
-    write_arrays(path, arrays)
+        numbers |= {"time": graph.time, "edge_time": graph.edge_time}
+        texts["times"] = graph.times
+    texts |= {"names": graph.node_names} if graph.node_names else {}
+    arrays = {key: smallest(tensor.numpy()) for key, tensor in numbers.items()}
+    arrays |= {key: np.array(words, dtype=np.str_) for key, words in texts.items()}
+    write_arrays(path, arrays | shape)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
