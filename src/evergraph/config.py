@@ -190,10 +190,9 @@ def complete(
     origins = {key: "protocol" if key in changed else "default" for key in values}
     if usual != protocol_for(dataset or ""):
         origins["validation_fraction"] = "ours"
-    named = {origin: current_names(cls, part) for origin, part in given.items()}
-    options = {key: value for part in named.values() for key, value in part.items()}
+    options = {key: value for part in given.values() for key, value in part.items()}
     layers = list(preset_for(dataset, method, presets, options).items())
-    for origin, part in named.items():
+    for origin, part in given.items():
         layers += [(key, (value, origin)) for key, value in part.items()]
     for key, (value, origin) in layers:
         if key in known:
@@ -222,12 +221,12 @@ def resolve(
 
     ``shared`` are settings for every method that has them; see :func:`check_shared`.
     """
-    cls, known = method_class(method.name), settable_keys(method.name)
+    known = settable_keys(method.name)
     for key in method.options:
         if key not in known:
             raise unknown_setting(key, [method.name], f"key of method '{method.name}'")
     applying = {key: value for key, value in (shared or {}).items() if key in known}
-    overrides = current_names(cls, {**applying, **method.options})
+    overrides = {**applying, **method.options}
     found = complete(dataset.name, method.name, {"user": overrides}, presets)
     described = {
         "dataset": dataset.name,
@@ -311,12 +310,7 @@ def settable_keys(method: str) -> set[str]:
     config = method_class(method).Config
     sections = [config, *SECTIONS.values()]
     keys = {key for section in sections for key in section.model_fields}
-    return (keys | config.old_names.keys()) - {"name"}
-
-
-def current_names(method: type[Method[Any]], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Gives settings under an older name the one that they have now."""
-    return {method.Config.old_names.get(key, key): value for key, value in settings.items()}
+    return keys - {"name"}
 
 
 def load_mapping(text: str, source: str) -> dict[str, Any]:

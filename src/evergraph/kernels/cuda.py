@@ -5,8 +5,6 @@ Imported only where CUDA is: PyTorch's CUDA builds bring Triton along.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 from torch import Tensor

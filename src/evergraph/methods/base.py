@@ -29,11 +29,10 @@ NEEDS = SOURCES | {"attention", "double_backward", "gat"}
 class MethodConfig(Config):
     """Base class of a method's settings.
 
-    ``old_names`` maps names in earlier versions to the current ones. ``former`` holds the behaviour
-    of runs recorded before a setting existed: a run without the setting has that value.
+    ``former`` holds the behaviour of runs recorded before a setting existed: a run without the
+    setting has that value.
     """
 
-    old_names: ClassVar[Mapping[str, str]] = {}
     former: ClassVar[Mapping[str, Any]] = {}
 
     def unused(self) -> frozenset[str]:

@@ -208,7 +208,7 @@ def to_steps(
                 f"Expected '{key}' of '{name}' in [0, {len(times) - 1}], a step that 'times' names "
                 f"and that has nodes (got {low} to {high}); correct it."
             )
-    first, second = stored.long().amin(dim=0), stored.long().amax(dim=0)
+    first, second = stored.long().sort(dim=0).values
     proper = first != second
     place = torch.searchsorted(clean[0] * n + clean[1], (first * n + second)[proper])
     latest = torch.full((clean.shape[1],), len(times))

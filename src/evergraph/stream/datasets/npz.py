@@ -74,12 +74,13 @@ def read_plain(path: Path, name: str | None = None) -> Graph:
 
 def write_plain(graph: Graph, path: Path) -> None:
     """Writes a graph in the smallest dtypes that hold it; the same graph, the same bytes."""
-    x = graph.x
-    shape, rows = {}, {"x": x}
+    x, numbers = graph.x, {"edge_index": graph.edges, "y": graph.y}
+    shape = {}
     if isinstance(x, SparseRows):
         shape = {"x_shape": np.array(x.shape, dtype=np.int64)}
-        rows = {"x_data": x.values, "x_indices": x.indices, "x_indptr": x.indptr}
-    numbers = {**rows, "edge_index": graph.edges, "y": graph.y}
+        numbers |= {"x_data": x.values, "x_indices": x.indices, "x_indptr": x.indptr}
+    else:
+        numbers["x"] = x
     texts = {"class_names": graph.class_names}
     if graph.time is not None and graph.edge_time is not None:
         numbers |= {"time": graph.time, "edge_time": graph.edge_time}
