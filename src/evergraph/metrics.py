@@ -61,19 +61,14 @@ def scores(matrix: Matrix, learned_at: Sequence[int] | None = None) -> Scores:
 class StreamScores:
     """How a run went along a stream of steps, in percent points; FWT and BWT are None when T = 1.
 
-    Attributes:
-        new: Mean accuracy on the nodes of each step once it was learned.
-        seen: Accuracy on all nodes after the last step.
-        aauc: Area under the curve of accuracy on all nodes seen, every step of equal width.
-        fwt: Forward transfer: mean accuracy on the nodes of each step but the first before it
-            was learned. The accuracy of an untrained network is not taken off.
-        bwt: Backward transfer: mean change of the accuracy on each step but the last since it was
-            learned.
+    FWT, forward transfer, is the mean accuracy on the nodes of each step but the first before it
+    was learned, from which that of an untrained network is not taken off; BWT, backward transfer,
+    the mean change of the accuracy on each step but the last since it was learned.
     """
 
-    new: float
-    seen: float
-    aauc: float
+    new: float  # mean accuracy on the nodes of each step once it was learned
+    seen: float  # accuracy on all nodes after the last step
+    aauc: float  # area under the curve of accuracy on all nodes seen, steps of equal width
     fwt: float | None
     bwt: float | None
 

@@ -33,41 +33,34 @@ LinkLoss = Literal["mean", "sum", "logits"]
 
 
 class StructureConfig(Config):
-    """How the neighbourhood of replayed nodes is refined (sections 4.2.1 to 4.2.3).
+    """How the neighbourhood of replayed nodes is refined (sections 4.2.1 to 4.2.3)."""
 
-    Attributes:
-        structure: ``learned`` is the paper's; ``none`` leaves the graph; ``homophily`` only
-            adds each replayed node's nearest training nodes of its class (ablation row 5).
-        lam: λ, weight of the link loss against the node loss; 1 is link only, 0 node only.
-        tau: τ, edges of replayed nodes with a score of at most this are deleted.
-        num_neighbors: N, edges added to each replayed node.
-        num_candidates: K, nearest nodes considered for addition.
-        candidates: ``nearest`` considers K nodes, ``entire`` all nodes seen.
-        addition: ``top`` adds the N best, ``threshold`` every candidate scoring above τ,
-            ``nearest`` the N that were nearest when candidates were found.
-        deletion: ``threshold`` deletes by τ, ``lowest`` the N lowest-scoring neighbours.
-        add_among: ``new`` chooses among candidates that are not neighbours yet, ``any`` among all,
-            as printed: what is connected already then counts towards N (decision 0009).
-        link_loss: How the link loss joins pairs: ``mean``, the printed ``sum``, or ``logits``, a
-            mean that takes scores for logits as the authors' code does (decision 0008).
-        sl_ratio: Share of the buffer, drawn at random, that is refined.
-        link_epochs: Epochs of the link predictor.
-        link_lr: Its learning rate.
-    """
-
+    #: ``learned`` is the paper's; ``none`` leaves the graph; ``homophily`` only adds each replayed
+    #: node's nearest training nodes of its class (ablation row 5).
     structure: Literal["learned", "none", "homophily"] = "learned"
+    #: λ, weight of the link loss against the node loss; 1 is link only, 0 node only.
     lam: float = Field(default=0.5, ge=0, le=1)
+    #: τ, edges of replayed nodes with a score of at most this are deleted.
     tau: float = Field(default=0.8, ge=0, le=1)
-    num_neighbors: int = Field(default=5, ge=0)
-    num_candidates: int = Field(default=50, ge=1)
+    num_neighbors: int = Field(default=5, ge=0)  # N, edges added to each replayed node
+    num_candidates: int = Field(default=50, ge=1)  # K, nearest nodes considered for addition
+    #: ``nearest`` considers K nodes, ``entire`` all nodes seen.
     candidates: Literal["nearest", "entire"] = "nearest"
+    #: ``top`` adds the N best, ``threshold`` every candidate scoring above τ, ``nearest`` the N
+    #: that were nearest when candidates were found.
     addition: Literal["top", "threshold", "nearest"] = "top"
+    #: ``threshold`` deletes by τ, ``lowest`` the N lowest-scoring neighbours.
     deletion: Literal["threshold", "lowest"] = "threshold"
+    #: ``new`` chooses among candidates that are not neighbours yet, ``any`` among all, as printed:
+    #: what is connected already then counts towards N (decision 0009).
     add_among: Literal["new", "any"] = "new"
+    #: How the link loss joins pairs: ``mean``, the printed ``sum``, or ``logits``, a mean that
+    #: takes scores for logits as the authors' code does (decision 0008).
     link_loss: LinkLoss = "mean"
+    #: Share of the buffer, drawn at random, that is refined.
     sl_ratio: float = Field(default=1.0, ge=0, le=1)
-    link_epochs: int = Field(default=100, ge=0)
-    link_lr: float = Field(default=0.01, gt=0)
+    link_epochs: int = Field(default=100, ge=0)  # epochs of the link predictor
+    link_lr: float = Field(default=0.01, gt=0)  # its learning rate
 
     @model_validator(mode="after")
     def _check_counts(self) -> StructureConfig:

@@ -48,19 +48,12 @@ class MethodConfig(Config):
 
 @dataclass(frozen=True)
 class Descent:
-    """Asks for gradient descent on the method's loss.
+    """Asks for gradient descent on the method's loss; several may make up one stage."""
 
-    Attributes:
-        epochs: How many; None takes the configured number.
-        stage: The name under which its epochs are reported and timed.
-        first: Number of its first epoch, where several descents make up one stage.
-        total: Epochs of the whole stage; None for those of this descent.
-    """
-
-    epochs: int | None = None
-    stage: str = "classify"
-    first: int = 0
-    total: int | None = None
+    epochs: int | None = None  # None takes the configured number
+    stage: str = "classify"  # the name under which its epochs are reported
+    first: int = 0  # number of its first epoch
+    total: int | None = None  # epochs of the whole stage; None for those of this descent
 
 
 class Reads(NamedTuple):

@@ -22,29 +22,18 @@ LATE_SHARE = 0.2  # of edges in a graph that grows
 
 
 class SyntheticConfig(Config):
-    """What to generate.
+    """What to generate; the same configuration and seed give the same graph."""
 
-    Attributes:
-        nodes: Number of nodes, spread over the classes as evenly as possible.
-        classes: Number of classes.
-        mean_degree: Undirected edges per node, times two.
-        homophily: Share of edges that join two nodes of one class.
-        feature_dim: Feature columns.
-        feature_signal: Typical distance between two class means; the noise around them has
-            unit variance in every column.
-        degree_exponent: Exponent of the power law that expected degrees follow.
-        steps: Time steps over which the graph grows. Classes come evenly spread and go on growing;
-            a fifth of the edges come later than both their ends.
-        seed: Same configuration and seed, same graph.
-    """
-
-    nodes: int = Field(default=1000, ge=2, le=100_000_000)
+    nodes: int = Field(default=1000, ge=2, le=100_000_000)  # spread evenly over the classes
     classes: int = Field(default=6, ge=2, le=100_000)
-    mean_degree: float = Field(default=8.0, ge=0, le=100_000)
-    homophily: float = Field(default=0.8, ge=0, le=1)
+    mean_degree: float = Field(default=8.0, ge=0, le=100_000)  # undirected edges per node, times 2
+    homophily: float = Field(default=0.8, ge=0, le=1)  # share of edges inside a class
     feature_dim: int = Field(default=64, ge=1, le=100_000)
+    #: Typical distance between two class means; around them is noise of unit variance.
     feature_signal: float = Field(default=1.0, ge=0, le=1000)
-    degree_exponent: float = Field(default=2.5, gt=2, le=100)
+    degree_exponent: float = Field(default=2.5, gt=2, le=100)  # of expected degrees' power law
+    #: Time steps over which the graph grows. Classes come evenly spread and go on growing; a fifth
+    #: of the edges come later than both their ends.
     steps: int = Field(default=1, ge=1, le=10_000)
     seed: int = Field(default=0, ge=0)
 
