@@ -17,7 +17,7 @@ from torch.nn import functional
 from evergraph.errors import InputError
 from evergraph.kernels import has_kernels, kernels
 from evergraph.kernels.attention import Ends, spread
-from evergraph.kernels.ops import BLOCK_ENTRIES, call, distance_blocks
+from evergraph.kernels.ops import BLOCK_ENTRIES, call, check_first_derivative, distance_blocks
 from evergraph.stream.adjacency import Adjacency, Pattern, runs
 from evergraph.validation import Config
 
@@ -185,8 +185,7 @@ class _LinkLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        if torch.is_grad_enabled():  # only while the gradient itself is being recorded
-            raise RuntimeError("link_loss cannot be differentiated twice: take the plain path")
+        check_first_derivative()
         unit, length, count, grad = ctx.saved_tensors
         # What would change a row's length changes nothing.
         along = torch.bmm(unit[:, None], grad[:, :, None])[:, 0]

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from evergraph.closed_form.selection import Metric
+from evergraph.errors import InputError
 from evergraph.nn.cuda_graphs import RecordedStep
 from evergraph.nn.model import ModelConfig, NodeClassifier, Output
 from evergraph.nn.receptive_field import ReceptiveField, StepFields, sample_field
@@ -194,7 +195,10 @@ class TaskContext:
     def network(self) -> NodeClassifier:
         """The model; raises if it has not been prepared."""
         if self.model is None:
-            raise RuntimeError("the model is not prepared: call ctx.prepare_model() first")
+            raise InputError(
+                "Expected a network to run (got none prepared); call ctx.prepare_model() in "
+                "'begin_task'."
+            )
         return self.model
 
     def run(
