@@ -125,14 +125,16 @@ def _checked_features(x: Features, name: str) -> Features:
             f"Expected 'x' to be finite (got {bad} NaN or infinite values); "
             f"clean the features of '{name}'."
         )
-    if isinstance(x, SparseRows) and x.indices.numel():
-        low, high = int(x.indices.min()), int(x.indices.max())
-        if low < 0 or high >= x.num_columns:
-            raise InputError(
-                f"Expected 'x_indices' in [0, {x.num_columns - 1}] (got {low} to {high}); "
-                f"fix the features of '{name}'."
-            )
+    if isinstance(x, SparseRows):
+        check_range(x.indices, x.num_columns, "x_indices", f"fix the features of '{name}'")
     return x
+
+
+def check_range(given: Tensor, count: int, what: str, remedy: str) -> None:
+    """Refuses places that are not among so many."""
+    if given.numel() and (int(given.min()) < 0 or int(given.max()) >= count):
+        found = f"{int(given.min())} to {int(given.max())}"
+        raise InputError(f"Expected '{what}' in [0, {count - 1}] (got {found}); {remedy}.")
 
 
 def whole_numbers(given: Tensor, key: str, name: str) -> Tensor:
@@ -154,13 +156,8 @@ def clean_edges(edges: Tensor, num_nodes: int, name: str = "graph") -> Tensor:
             f"store sources and destinations of '{name}' as two rows."
         )
     edges = whole_numbers(edges, "edge_index", name)
-    if edges.numel():
-        low, high = int(edges.min()), int(edges.max())
-        if low < 0 or high >= num_nodes:
-            raise InputError(
-                f"Expected 'edge_index' in [0, {num_nodes - 1}] (got {low} to {high}); "
-                f"remove edges of '{name}' to unknown nodes or add the nodes."
-            )
+    remedy = f"remove edges of '{name}' to unknown nodes or add the nodes"
+    check_range(edges, num_nodes, "edge_index", remedy)
     first, second = edges.min(dim=0).values, edges.max(dim=0).values
     keep = first != second
     keys = torch.unique(first[keep] * num_nodes + second[keep])
@@ -202,12 +199,8 @@ def to_steps(
         edge_time = torch.searchsorted(numbers, edge_time)  # what comes between comes with the next
         times = tuple(map(str, numbers.tolist()))
     for key, steps in (("time", time), ("edge_time", edge_time)):
-        low, high = (int(steps.min()), int(steps.max())) if steps.numel() else (0, 0)
-        if low < 0 or high >= len(times):
-            raise InputError(
-                f"Expected '{key}' of '{name}' in [0, {len(times) - 1}], a step that 'times' names "
-                f"and that has nodes (got {low} to {high}); correct it."
-            )
+        remedy = f"'times' of '{name}' names the steps that have nodes, so correct one of them"
+        check_range(steps, len(times), key, remedy)
     first, second = stored.long().sort(dim=0).values
     proper = first != second
     place = torch.searchsorted(clean[0] * n + clean[1], (first * n + second)[proper])
