@@ -159,17 +159,6 @@ def propagation_matrix(
     return PropagationMatrix(SparseMatrix(graph.pattern, values), diagonal, graph.own)
 
 
-def direction_matrices(graph: Adjacency) -> list[PropagationMatrix]:
-    """Returns means over the nodes that lead to a node and over those that it leads to."""
-    assert graph.arcs is not None
-    found = []
-    for led in graph.arcs.weights.t():
-        total = graph.summed(led)
-        shares = led * torch.where(total > 0, total, 1).reciprocal().float()[graph.dst]
-        found.append(PropagationMatrix(SparseMatrix(graph.pattern, shares)))
-    return found
-
-
 class Rows(ABC):
     """One row per node of a graph, ``[n, width]``; computed block by block of columns."""
 
@@ -343,11 +332,17 @@ class PropagatedFeatures(Rows):
 
     @cached_property
     def directed(self) -> list[PropagationMatrix]:
-        """In- and out-neighbourhoods, of the first step, if they stand beside the hops."""
+        """Means over in- and over out-neighbours, of the first step, if they stand beside hops."""
+        found: list[PropagationMatrix] = []
         if self.config.direction is not True:
-            return []
+            return found
         graph = self.graph[0] if isinstance(self.graph, tuple) else self.graph
-        return direction_matrices(graph)
+        assert graph.arcs is not None
+        for led in graph.arcs.weights.t():
+            total = graph.summed(led)
+            shares = led * torch.where(total > 0, total, 1).reciprocal().float()[graph.dst]
+            found.append(PropagationMatrix(SparseMatrix(graph.pattern, shares)))
+        return found
 
     @cached_property
     def places(self) -> list[Tensor | None]:

@@ -228,11 +228,6 @@ def distance_blocks(a: Tensor, b: Tensor) -> Iterator[tuple[int, Tensor]]:
         yield begin, _distances(a[begin : begin + step], b)
 
 
-def fits_one_block(h: Tensor) -> bool:
-    """Tells whether all pairs of rows make a single block."""
-    return h.shape[0] ** 2 <= BLOCK_ENTRIES
-
-
 def count_within(a: Tensor, b: Tensor, radius: Tensor) -> Tensor:
     """Counts for each row of ``b`` the rows of ``a`` nearer than a scalar radius, ``[n_b]``."""
     module = _kernels(a)

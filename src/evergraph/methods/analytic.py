@@ -102,7 +102,8 @@ class Analytic(Method[AnalyticConfig]):
             self._begin()
             trained = self._keep(trained)
             if self.config.statistics == "auto":
-                self._end_if_large((ctx.view.part or ctx.view).num_nodes)
+                if (ctx.view.part or ctx.view).num_nodes > EXACT:  # to begin anew takes too long
+                    self.takes_back, self.buffer = False, None
                 ctx.report["statistics"] = "exact" if self.takes_back else "follow"
             if not trained.nodes.numel():
                 return
@@ -150,11 +151,6 @@ class Analytic(Method[AnalyticConfig]):
         classes = torch.unique(labels).tolist()
         self.buffer.picks = {label: nodes[labels == label] for label in classes}
         return LabelledNodes(nodes, labels)
-
-    def _end_if_large(self, num_nodes: int) -> None:
-        """Forgets which nodes taught what, for good, once to begin anew would take too long."""
-        if num_nodes > EXACT:
-            self.takes_back, self.buffer = False, None
 
     def _select_rows(self, ctx: TaskContext, trained: LabelledNodes) -> None:
         """Chooses the kind of rows and what features are projected on, on the first task."""
