@@ -14,6 +14,7 @@ from evergraph.estimator.config import make_config
 from evergraph.estimator.diagnosis import UNCALIBRATED, diagnose
 from evergraph.estimator.extended import extend
 from evergraph.estimator.inputs import Change, from_object, make_change, read_ids, read_labels
+from evergraph.estimator.near import embeddings
 from evergraph.estimator.novelty import REJECT, Novelty, novel_nodes
 from evergraph.estimator.parameters import Parameters
 from evergraph.estimator.state import State
@@ -247,7 +248,7 @@ class ContinualNodeClassifier(Parameters):
         """
         state, rows = self._ask(ids, x, edges)
         everyone = torch.arange(state.graph.num_nodes) if rows is None else rows
-        found: Array = state.embeddings(pick_device(self.device), everyone).numpy()
+        found: Array = embeddings(state, pick_device(self.device), everyone).numpy()
         return found
 
     def explain(self, ids: Any) -> list[Explanation]:

@@ -18,6 +18,7 @@ from evergraph.closed_form.attribution import ClosedForm
 from evergraph.closed_form.propagation import STEPS
 from evergraph.errors import InputError, one_line
 from evergraph.estimator.graph import Array, Id
+from evergraph.estimator.near import edited_field
 from evergraph.estimator.state import State
 from evergraph.methods.analytic import Analytic
 from evergraph.nn.attribution import integrated_gradients
@@ -208,7 +209,7 @@ def _field(
     state: State, wanted: Tensor, depth: int
 ) -> tuple[Tensor, tuple[Adjacency, ...], list[int]]:
     """Finds the nodes that scores depend on, the graph of every step, and places of the wanted."""
-    field = state.edits.field(state.graph, wanted, depth)
+    field = edited_field(state.edits, state.graph, wanted, depth)
     assert isinstance(field.features, Tensor)
     assert isinstance(field.graphs, tuple)
     places = torch.arange(wanted.numel()) if field.rows is None else field.rows

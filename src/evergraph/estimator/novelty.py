@@ -24,6 +24,7 @@ from torch import Tensor
 
 from evergraph.errors import InputError
 from evergraph.estimator.graph import Array
+from evergraph.estimator.near import embeddings
 from evergraph.estimator.state import State
 from evergraph.rng import evenly_spaced
 
@@ -101,11 +102,13 @@ class Novelty:
         if self._pca is None:
             some = torch.arange(self.state.graph.num_nodes)
             some = some[evenly_spaced(some.numel(), MEASURED, some.device)]
-            x, seed = self.state.embeddings(self.device, some), self.state.config.parameters.seed
+            x, seed = embeddings(self.state, self.device, some), self.state.config.parameters.seed
             count = min(DIMENSIONS, *x.shape)
             self._pca = PCA(count, svd_solver="randomized", random_state=seed).fit(x.numpy())
         parts = torch.split(rows, MEASURED)
-        found = [self._pca.transform(state.embeddings(self.device, part).numpy()) for part in parts]
+        found = [
+            self._pca.transform(embeddings(state, self.device, part).numpy()) for part in parts
+        ]
         return np.concatenate(found)
 
     def scores(self, state: State, rows: Tensor) -> Array:
