@@ -129,8 +129,9 @@ class Novelty:
     def threshold(self, reject: float) -> float:
         """Returns the novelty that a share ``reject`` of held-out nodes is above.
 
-        It is the conformal quantile: a node of a known class, exchangeable with those held out, is
-        refused with at most that probability. Judges weigh as they do for probabilities.
+        It is the conformal quantile, between two nodes where it falls there: a node of a known
+        class, exchangeable with those held out, is refused with that probability. Judges weigh as
+        they do for probabilities.
         """
         if not isinstance(reject, float | int) or not 0 < reject < 1:
             raise InputError(f"Expected 'reject' between 0 and 1 (got {reject!r}); give 0.05.")
@@ -148,7 +149,7 @@ class Novelty:
             self._judged = scores[order], np.cumsum(weights[order])
         scores, below = self._judged
         wanted = (1 - reject) * below[-1] * (1 + 1 / count)  # one more node, as novel as can be
-        return float(scores[min(np.searchsorted(below, wanted * (1 - 1e-9)), count - 1)])
+        return float(np.interp(wanted, below, scores))
 
 
 def novel_nodes(

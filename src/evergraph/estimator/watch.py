@@ -268,16 +268,17 @@ def _degrees(state: State, new: Tensor, old: Tensor) -> tuple[list[Comparison], 
     """Compares degrees with those of the nodes there, and with those of earlier newcomers.
 
     Where nodes gather edges with time newcomers always have few: both must differ, and the larger
-    p counts. The first batch is no newcomer.
+    p counts. The first batch is no newcomer: until there are any, those without an edge count.
     """
     sides = [state.graph.degree_of(rows).numpy()[:, None] for rows in (new, old)]
     sizes = np.frexp(sides[0].astype(float))[1]  # 0, 1, 2 to 3, 4 to 7, …
     arrivals = np.bincount(sizes[:, 0]).tolist()
     past = [np.repeat(np.arange(len(e.arrivals)), e.arrivals) for e in state.history[1:-1]]
-    if sum(map(len, past)) < FEW_NEWCOMERS:
-        return [], arrivals
     (p,), shares = _kolmogorov(*sides)
-    (also,), _ = _kolmogorov(sizes, np.concatenate(past)[:, None])
+    if sum(map(len, past)) < FEW_NEWCOMERS:
+        (also,) = _tail(*((side == 0).sum(axis=0) for side in sides), len(new), len(old))
+    else:
+        (also,), _ = _kolmogorov(sizes, np.concatenate(past)[:, None])
     a, b = shares[:, 0]
     return [_compare("degrees", (a, b), _band(a - b, len(new), len(old)), max(p, also))], arrivals
 
