@@ -104,15 +104,12 @@ def noticed(state: State) -> list[str]:
     known = [(label, value) for label, value in enumerate(last.class_accuracy) if value is not None]
     missed = [label for label, value in known if value == 0 and held[label] >= FEW]
     found, remedy = [], _remedy(state)
+    who, only = "node", _only_class(state) if not known and len(names) > 1 else None
     if len(known) > 1 and sorted(value for _, value in known)[-2:] == [0, 100]:
-        (one,) = (names[label] for label, value in known if value)
+        who, (only,) = "held-out node", (label for label, value in known if value)
+    if only is not None:
         found.append(
-            f"Every held-out node is given to class {one!r}: nothing else is learned; {remedy}, or "
-            "more epochs may help."
-        )
-    elif not known and len(names) > 1 and (only := _only_class(state)) is not None:
-        found.append(
-            f"Every node is given to class {names[only]!r}: nothing else is learned; {remedy}, or "
+            f"Every {who} is given to class {names[only]!r}: nothing else is learned; {remedy}, or "
             "more epochs may help."
         )
     elif missed:

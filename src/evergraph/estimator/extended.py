@@ -37,14 +37,13 @@ class ExtendedGraph(GrowingGraph):
     Attributes:
         base: The graph as it is stored.
         x: Features of the new nodes, ``[m, d]``.
-        pairs: New undirected edges, each once, ``[2, e]``.
-        more: What they weigh there and back, ``[e, 2]``, where the graph knows that of its own.
+        pairs: New undirected edges, each once, ``[2, e]``; where edges weigh, :attr:`arcs` tells of
+            them behind all others.
     """
 
     base: GrowingGraph = field(default_factory=GrowingGraph.empty)
     x: Features = field(default_factory=lambda: torch.empty(0, 0))
     pairs: Tensor = field(default_factory=lambda: torch.empty(2, 0, dtype=torch.int64))
-    more: Tensor | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -60,21 +59,14 @@ class ExtendedGraph(GrowingGraph):
     def adjacency(self) -> Adjacency:
         """The whole graph in the order that kernels read."""
         pairs = torch.cat([self.edges.tensor.T.long(), self.pairs], dim=1)
-        arcs = None if self.more is None else Arcs(self._weights, self.directed)
+        arcs = None if self.arcs is None else Arcs(self.arcs.tensor, self.directed)
         return join_both_ways(pairs, self.num_nodes, arcs)
-
-    @cached_property
-    def _weights(self) -> Tensor:
-        """What all edges weigh there and back, ``[E + e, 2]``."""
-        assert self.arcs is not None
-        assert self.more is not None
-        return torch.cat([self.arcs.tensor, self.more])
 
     @cached_property
     def strength(self) -> Tensor:
         """What each node's edges weigh, ``[n + m]``."""
-        assert self.more is not None
-        weight = edge_weight(self.more).double().repeat(2)
+        assert self.arcs is not None
+        weight = edge_weight(self.arcs.tensor[self.num_edges :]).double().repeat(2)
         added = torch.bincount(self.pairs.flatten(), weight, minlength=self.num_nodes)
         added[: len(self.names)] += self.base.strength
         return added
@@ -105,16 +97,9 @@ class ExtendedGraph(GrowingGraph):
         if isinstance(beside, Tensor) and isinstance(known, Tensor):
             known[new] = beside
             return known
-        order = torch.argsort(new.byte(), stable=True)
-        return join_rows(known[~new], beside)[torch.argsort(order)]
-
-    def arcs_at(self, via: Array, rows: Tensor) -> Arcs | None:
-        """Returns what edges that arrive at some ends weigh, in a part of the graph."""
-        if self.more is None:
-            return None
-        leaving = self._weights.flatten()
-        weights = torch.stack([leaving[via ^ 1], leaving[via]], dim=1)
-        return Arcs(weights, self.directed, self.strength[rows])
+        places = torch.arange(len(rows))
+        places[new] = len(rows) + torch.arange(beside.shape[0])
+        return join_rows(known, beside)[places]
 
     def _reach(self, nodes: Tensor, depth: int) -> tuple[Array, Array, Array, Array, Array]:
         """Lists nodes and all within ``depth`` steps, as for a stored graph, ring by ring."""
@@ -171,13 +156,10 @@ def extend(state: State, change: Change) -> tuple[State, Tensor]:
     graph = graph.with_arcs(known, arcs, anew=change.weights is not None)
     here = known < 0
     parts: dict[str, Any] = {part.name: getattr(graph, part.name) for part in fields(GrowingGraph)}
-    extended = ExtendedGraph(
-        **parts,
-        base=graph,
-        x=torch.empty(0, graph.width) if change.x is None else change.x,
-        pairs=torch.from_numpy(pairs[:, here]),
-        more=None if arcs is None else torch.from_numpy(arcs[here]),
-    )
+    if graph.arcs is not None and arcs is not None:
+        parts["arcs"] = Grown.of(np.concatenate([graph.arcs.array, arcs[here]]))
+    x = torch.empty(0, graph.width) if change.x is None else change.x
+    extended = ExtendedGraph(**parts, base=graph, x=x, pairs=torch.from_numpy(pairs[:, here]))
     return replace(state, graph=extended, beside=state), torch.arange(n, n + m)
 
 

@@ -176,17 +176,15 @@ def _groups(space: Array, seed: int) -> Array:
     from sklearn.cluster import KMeans  # noqa: PLC0415 - slow to import
     from sklearn.metrics import silhouette_score  # noqa: PLC0415 - as above
 
-    best = (-1.0, np.zeros(len(space), dtype=np.int64))
+    best, found = -1.0, np.zeros(len(space), dtype=np.int64)
     for count in range(2, min(MOST_GROUPS, len(space) // FEWEST) + 1):
         labels = KMeans(count, n_init=3, random_state=seed).fit_predict(space)
         if np.unique(labels).size > 1:
             size = min(len(space), MEASURED)
             good = silhouette_score(space, labels, sample_size=size, random_state=seed)
-            best = max(best, (float(good), labels), key=lambda pair: pair[0])
-    counts = np.bincount(best[1])
-    rank = np.empty_like(counts)
-    rank[np.argsort(-counts, kind="stable")] = np.arange(1, counts.size + 1)
-    return rank[best[1]]
+            best, found = (good, labels) if good > best else (best, found)
+    largest = np.argsort(-np.bincount(found), kind="stable")
+    return 1 + np.argsort(largest)[found]
 
 
 def last_novel(state: State, device: torch.device) -> dict[str, Any] | None:
@@ -197,13 +195,9 @@ def last_novel(state: State, device: torch.device) -> dict[str, Any] | None:
     held = state.held_out.pairs.length
     if not state.classes or held < math.ceil(1 / REJECT) - 1:
         return None
-    rows, first = state.unlabelled(), 0
-    for entry in reversed(state.history):
-        if entry.removed_nodes:
-            break
-        if entry.new_nodes:
-            first = state.graph.num_nodes - entry.new_nodes
-            break
+    rows = state.unlabelled()
+    moved = next(e for e in reversed(state.history) if e.removed_nodes or e.new_nodes)
+    first = 0 if moved.removed_nodes else state.graph.num_nodes - moved.new_nodes
     last = rows[rows >= first]
     asked = last[evenly_spaced(last.numel(), LOOKED_AT, last.device)]
     if not asked.numel():
