@@ -16,15 +16,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from evergraph.closed_form.features import (
-    FeatureConfig,
-    PropagatedFeatures,
-    PropagationMatrix,
-    propagation_matrix,
-)
+from evergraph.closed_form.features import PropagatedFeatures, PropagationMatrix, propagation_matrix
 from evergraph.closed_form.propagation import coefficients
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.features import Features
 
 
 class Factors(NamedTuple):
@@ -39,30 +33,19 @@ class ClosedForm:
     """The closed form around some nodes, to attribute their scores.
 
     Args:
-        features: Of all nodes that scores depend on.
-        graphs: One for every step, from what it reads to what it gives: those of the hops, then
-            those of score propagation unless ``teleport`` is 1.
-        kind: Which rows.
+        rows: Their rows, on a graph for every hop.
+        graphs: Those of score propagation, from what a step reads to what it gives.
         teleport: Teleport probability of score propagation.
-        seed: Source of random directions.
-        basis: Directions that the features are projected on.
     """
 
     def __init__(
-        self,
-        features: Features,
-        graphs: tuple[Adjacency, ...],
-        kind: FeatureConfig,
-        *,
-        teleport: float,
-        seed: int,
-        basis: Tensor | None,
+        self, rows: PropagatedFeatures, graphs: tuple[Adjacency, ...], teleport: float
     ) -> None:
-        self.rows = PropagatedFeatures(features, graphs[: kind.reach], kind, seed, basis)
-        size = (features.shape[0], kind.parts)
+        self.rows = rows
+        size = (rows.features.shape[0], rows.config.parts)
         self._parts = torch.zeros(size, dtype=torch.float64, requires_grad=True)
         with torch.enable_grad():
-            self._scores = self._through_scores(self._through_hops(), graphs, teleport)
+            self._scores = _propagated(self._through_hops(), graphs, teleport)
 
     def attribute(self, at: int, weights: Tensor) -> Factors:
         """Takes apart a score of the node at a place among those that the last step gives.
@@ -100,20 +83,18 @@ class ClosedForm:
                 scores = scores + _at(heard, place)[:, hop] / lengths[hop]
         return scores
 
-    def _through_scores(
-        self, scores: Tensor, graphs: tuple[Adjacency, ...], teleport: float
-    ) -> Tensor:
-        """Propagates scores ``[m]`` to the nodes that the last graph gives."""
-        if teleport == 1:
-            return scores
-        *shares, last = coefficients(teleport)
-        found = last * scores
-        later = graphs[self.rows.config.reach :]
-        for graph, share in zip(later, reversed(shares), strict=True):
-            mean = propagation_matrix(graph, "mean", self_loops=True)
-            scores = _at(scores, graph.own)
-            found = _times(mean, found[:, None])[:, 0] + share * scores
-        return found
+
+def _propagated(scores: Tensor, graphs: tuple[Adjacency, ...], teleport: float) -> Tensor:
+    """Propagates scores ``[m]`` to the nodes that the last graph gives."""
+    if teleport == 1:
+        return scores
+    *shares, last = coefficients(teleport)
+    found = last * scores
+    for graph, share in zip(graphs, reversed(shares), strict=True):
+        scores = _at(scores, graph.own)
+        mean = propagation_matrix(graph, "mean", self_loops=True)
+        found = _times(mean, found[:, None])[:, 0] + share * scores
+    return found
 
 
 def _times(matrix: PropagationMatrix, rows: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array, hstack
 from torch import Tensor
 
 from evergraph.closed_form.attribution import ClosedForm
-from evergraph.closed_form.features import FeatureConfig
+from evergraph.closed_form.features import FeatureConfig, PropagatedFeatures
 from evergraph.closed_form.propagation import STEPS
 from evergraph.errors import InputError, one_line
 from evergraph.estimator.graph import Array, Id
@@ -160,8 +160,9 @@ def _by_closed_form(
     depth = kind.reach + (STEPS if chosen.teleport < 1 else 0)
     around = _field(state, wanted, depth)
     seed, features = state.config.parameters.seed, state.graph.take(around.nodes)
-    how = {"teleport": chosen.teleport, "seed": seed, "basis": chosen.basis}
-    form = ClosedForm(features, around.graphs, kind, **how)
+    near, far = around.graphs[: kind.reach], around.graphs[kind.reach :]
+    rows = PropagatedFeatures(features, near, kind, seed, chosen.basis)
+    form = ClosedForm(rows, far, chosen.teleport)
     column = {label: at for at, label in enumerate(closed.moments.labels)}
     for row, rivals in asked:
         of = weights[:, [column[label] for label in rivals.labels]].double() @ rivals.signs

@@ -268,7 +268,8 @@ def _degrees(state: State, new: Tensor, old: Tensor) -> tuple[list[Comparison], 
     past = [np.repeat(np.arange(len(e.arrivals)), e.arrivals) for e in state.history[1:-1]]
     (p,), shares = _kolmogorov(*sides)
     if sum(map(len, past)) < FEW_NEWCOMERS:
-        (also,) = _tail(*((side == 0).sum(axis=0) for side in sides), len(new), len(old))
+        mine, others = ((side == 0).sum(axis=0) for side in sides)
+        (also,) = _tail(mine, others, len(new), len(old))
     else:
         (also,), _ = _kolmogorov(sizes, np.concatenate(past)[:, None])
     a, b = shares[:, 0]
