@@ -73,14 +73,13 @@ class ExtendedGraph(GrowingGraph):
 
     def degree_of(self, rows: Tensor) -> Tensor:
         """Counts the neighbours of some nodes, ``[m]``."""
-        ends, counts = torch.unique(self.pairs, return_counts=True)
-        found = torch.zeros_like(rows)
-        old = rows < len(self.names)
-        found[old] = self.base.degree_of(rows[old])
-        if ends.numel():
-            at = torch.searchsorted(ends, rows).clamp_(max=ends.numel() - 1)
-            found += counts[at] * (ends[at] == rows)
+        found, old = self._added[rows], rows < len(self.names)
+        found[old] += self.base.degree_of(rows[old])
         return found
+
+    @cached_property
+    def _added(self) -> Tensor:
+        return torch.bincount(self.pairs.flatten(), minlength=self.num_nodes)
 
     def has_edges(self, pairs: Tensor) -> Tensor:
         """Tells for each pair of rows ``[2, m]`` whether it is an edge."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -52,8 +53,6 @@ class Novelty:
         parts = [torch.nonzero(mask).flatten() for mask in (shown, ~shown)]
         parts = [part[evenly_spaced(part.numel(), COMPARED, part.device)] for part in parts]
         compared = torch.cat(parts).sort().values
-        self._judged: tuple[Array, Array] | None = None  # held-out nodes: novelty, summed weights
-        self._pca: Any = None
         self._forest: Any = None
         self._usual = np.ones(len(state.classes))  # g_c
         self._left_out = np.full(len(shown), np.nan)  # g of nodes that the forest learned from
@@ -95,21 +94,19 @@ class Novelty:
         found: Array = state.probabilities(state.logits(self.device, rows)).numpy()
         return found
 
-    def embed(self, state: State, rows: Tensor) -> Array:
-        """Returns principal components of nodes' embeddings, ``[m, b]``."""
+    @cached_property
+    def _pca(self) -> Any:
         from sklearn.decomposition import PCA  # noqa: PLC0415 - slow to import
 
-        if self._pca is None:
-            some = torch.arange(self.state.graph.num_nodes)
-            some = some[evenly_spaced(some.numel(), MEASURED, some.device)]
-            x, seed = embeddings(self.state, self.device, some), self.state.config.parameters.seed
-            count = min(DIMENSIONS, *x.shape)
-            self._pca = PCA(count, svd_solver="randomized", random_state=seed).fit(x.numpy())
-        parts = torch.split(rows, MEASURED)
-        found = [
-            self._pca.transform(embeddings(state, self.device, part).numpy()) for part in parts
-        ]
-        return np.concatenate(found)
+        some = evenly_spaced(self.state.graph.num_nodes, MEASURED, torch.device("cpu"))
+        x, seed = embeddings(self.state, self.device, some), self.state.config.parameters.seed
+        count = min(DIMENSIONS, *x.shape)
+        return PCA(count, svd_solver="randomized", random_state=seed).fit(x.numpy())
+
+    def embed(self, state: State, rows: Tensor) -> Array:
+        """Returns principal components of nodes' embeddings, ``[m, b]``."""
+        parts = (embeddings(state, self.device, part) for part in torch.split(rows, MEASURED))
+        return np.concatenate([self._pca.transform(part.numpy()) for part in parts])
 
     def scores(self, state: State, rows: Tensor) -> Array:
         """Returns the novelty of nodes, 0 to 1, ``[m]``; rows may come from an extended state."""
@@ -135,21 +132,24 @@ class Novelty:
         """
         if not isinstance(reject, float | int) or not 0 < reject < 1:
             raise InputError(f"Expected 'reject' between 0 and 1 (got {reject!r}); give 0.05.")
-        judges, weights = self.state.shifted_judges(self.device)
-        count = judges.numel()
+        scores, below = self._judged
+        count = scores.size
         if count < math.ceil(1 / reject) - 1:
             raise InputError(
                 f"Expected at least {math.ceil(1 / reject) - 1} held-out nodes to refuse "
                 f"{100 * reject:g} % (got {count}); learn more labels with a "
                 "'validation_fraction' above 0."
             )
-        if self._judged is None:
-            scores = self.scores(self.state, judges)
-            order = np.argsort(scores)
-            self._judged = scores[order], np.cumsum(weights[order])
-        scores, below = self._judged
         wanted = (1 - reject) * below[-1] * (1 + 1 / count)  # one more node, as novel as can be
         return float(np.interp(wanted, below, scores))
+
+    @cached_property
+    def _judged(self) -> tuple[Array, Array]:
+        """Novelty of held-out nodes, ascending, and their weights added up."""
+        judges, weights = self.state.shifted_judges(self.device)
+        scores = self.scores(self.state, judges)
+        order = np.argsort(scores)
+        return scores[order], np.cumsum(weights[order])
 
 
 def novel_nodes(
