@@ -31,6 +31,7 @@ MOST_BEYOND = 0.05
 def diagnose(state: State, device: torch.device) -> dict[str, Any]:
     """Describes classes, buffer, memory and held-out accuracy, with warnings in sentences."""
     graph, buffer = state.graph, state.learner.method.buffer
+    watched = state.history[-1].watch if state.history else []
     judged = state.judge(device)
     kept = buffer.nodes.cpu() if buffer is not None else torch.empty(0, dtype=torch.int64)
     labels = buffer.labels.cpu() if buffer is not None else kept
@@ -70,7 +71,7 @@ def diagnose(state: State, device: torch.device) -> dict[str, Any]:
         },
         "memory_bytes": state.learner.method.memory_bytes(),
         "novel": (novel := last_novel(state, device)),
-        "alarms": alarms(state),
+        "alarms": [one.model_dump() for one in watched if one.alarm],
         "warnings": _warnings(state, classes, isolated) + _novel_words(novel),
     }
 
@@ -87,12 +88,6 @@ def _novel_words(novel: dict[str, Any] | None) -> list[str]:
         f"({novel['expected']:,} would by chance) and {alike}: novel_nodes() and inspect --novel "
         "list them; label some of each group."
     ]
-
-
-def alarms(state: State) -> list[dict[str, Any]]:
-    """Lists what the watch found amiss in the last change, surest first within its kind."""
-    last = state.history[-1].watch if state.history else []
-    return [one.model_dump() for one in last if one.alarm]
 
 
 def noticed(state: State) -> list[str]:

@@ -72,7 +72,7 @@ class Novelty:
         from sklearn.ensemble import ExtraTreesClassifier  # noqa: PLC0415 - slow to import
 
         seed = self.state.config.parameters.seed
-        proba = self._probabilities(self.state, nodes)
+        proba = self.state.probabilities(self.state.logits(self.device, nodes)).numpy()
         given, x = proba.argmax(axis=1), np.hstack([self.embed(self.state, nodes), proba])
         weights = np.ones(len(nodes))
         for _ in range(2):
@@ -90,10 +90,6 @@ class Novelty:
             weights = np.where(labelled, (1 / self._usual - 1)[given].clip(min=1e-3), 1.0)
         self._left_out[nodes.numpy()] = chance
 
-    def _probabilities(self, state: State, rows: Tensor) -> Array:
-        found: Array = state.probabilities(state.logits(self.device, rows)).numpy()
-        return found
-
     @cached_property
     def _pca(self) -> Any:
         from sklearn.decomposition import PCA  # noqa: PLC0415 - slow to import
@@ -110,7 +106,7 @@ class Novelty:
 
     def scores(self, state: State, rows: Tensor) -> Array:
         """Returns the novelty of nodes, 0 to 1, ``[m]``; rows may come from an extended state."""
-        proba = self._probabilities(state, rows)
+        proba = state.probabilities(state.logits(self.device, rows)).numpy()
         likely = np.sqrt(proba.max(axis=1))
         if self._forest is None or not rows.numel():
             return np.asarray(1 - likely)

@@ -276,16 +276,12 @@ class State:
         self, device: torch.device, judges: LabelledNodes, weights: Tensor
     ) -> tuple[Tensor, Array]:
         """Returns logits of judges, and weights as unlabelled nodes have the classes."""
-        step, m = 1 if self._depth is None else self._few_unlabelled(), judges.nodes.numel()
-        logits = self.logits(device, torch.cat([judges.nodes, self.unlabelled(step)]))
+        count = self.graph.num_nodes - self.held_out.pairs.length - self.shown.length
+        step, m = 1 if self._depth is None else count // FEW_UNLABELLED, judges.nodes.numel()
+        logits = self.logits(device, torch.cat([judges.nodes, self.unlabelled(max(1, step))]))
         some, others = (part.double().numpy() for part in (logits[:m], logits[m:]))
         shift = shift_weights(some, judges.labels.numpy(), weights.numpy(), others)
         return logits[:m], weights.numpy() * shift
-
-    @property
-    def temperature(self) -> float:
-        """What logits are divided by for probabilities, as the last change found it."""
-        return self.history[-1].temperature if self.history else 1.0
 
     @property
     def uncalibrated(self) -> bool:
@@ -295,9 +291,10 @@ class State:
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """Turns logits into calibrated probabilities, ``[m, k]``."""
-        exponent = self.history[-1].exponent if self.history else 0.0
+        last = self.history[-1] if self.history else None
+        exponent, temperature = (last.exponent, last.temperature) if last else (0.0, 1.0)
         even = torch.from_numpy(evened(logits.double().numpy(), exponent))
-        return torch.softmax(even / self.temperature, dim=1)
+        return torch.softmax(even / temperature, dim=1)
 
     @property
     def class_labels(self) -> list[int]:
@@ -336,16 +333,8 @@ class State:
         rows = torch.arange(0, n, step)
         return rows[~known[rows]]
 
-    def _few_unlabelled(self) -> int:
-        """Returns the step that makes unlabelled nodes few."""
-        count = self.graph.num_nodes - self.held_out.pairs.length - self.shown.length
-        return max(1, count // FEW_UNLABELLED)
-
     def logits(
-        self,
-        device: torch.device,
-        rows: Tensor | None = None,
-        on_event: OnEvent | None = None,
+        self, device: torch.device, rows: Tensor | None = None, on_event: OnEvent | None = None
     ) -> Tensor:
         """Predicts nodes over every class, ``[m, k]`` on the CPU; all nodes by default.
 
