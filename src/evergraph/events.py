@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,3 +64,4 @@ class TaskDone:
 
 
 Event = TaskStarted | Stage | Epoch | TaskDone
+OnEvent = Callable[[Event], None]

@@ -213,6 +213,19 @@ def fit_temperature(logits: Array, labels: Array, weights: Array) -> float:
     return math.exp((low + high) / 2)
 
 
+def calibrate(logits: Array, labels: Array, weights: Array) -> tuple[float, float, float | None]:
+    """Fits temperature and exponent; the error of each half is with the other's temperature."""
+    exponent, half = fit_exponent(logits, labels, weights), np.arange(labels.size) % 2 == 0
+    even, error = evened(logits, exponent), None
+    if not half.all():
+        proba = np.empty_like(logits)
+        for mine in (half, ~half):
+            temperature = fit_temperature(even[~mine], labels[~mine], weights[~mine])
+            proba[mine] = softmax(even[mine] / temperature)
+        error = calibration_error(proba, labels, weights)
+    return fit_temperature(even, labels, weights), exponent, error
+
+
 def shift_weights(logits: Array, labels: Array, weights: Array, others: Array) -> Array:
     """Weighs held-out nodes ``[n]`` for other class shares among the nodes to predict.
 

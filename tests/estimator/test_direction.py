@@ -19,6 +19,7 @@ from evergraph.estimator import state as state_module
 from evergraph.estimator import step as step_module
 from evergraph.estimator.content import restore_state, state_content
 from evergraph.estimator.graph import Grown
+from evergraph.estimator.near import predict_near
 from support import Command
 
 CPU = torch.device("cpu")
@@ -151,7 +152,7 @@ def test_a_node_is_predicted_from_its_surroundings_as_from_all(monkeypatch: pyte
     whole = clf._now().logits(CPU)
     monkeypatch.setattr(state_module, "SMALL", 10)
     state = clf._now()
-    near = state._predict_near(torch.tensor([41, 3]), state.learner.method.reach(0), CPU)
+    near = predict_near(state, torch.tensor([41, 3]), state.learner.method.reach(0), CPU)
     assert near == pytest.approx(whole[[41, 3]], abs=1e-5)
 
 

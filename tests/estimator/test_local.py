@@ -13,7 +13,7 @@ import torch
 
 from batches import batches, quick, stored
 from evergraph.closed_form.features import FeatureConfig, PropagatedFeatures
-from evergraph.estimator import ContinualNodeClassifier, state, step
+from evergraph.estimator import ContinualNodeClassifier, near, state, step
 from evergraph.methods import METHODS, analytic, dslr
 from evergraph.methods.base import nested_sample
 from evergraph.stream import Graph, Protocol, TaskStream
@@ -78,7 +78,7 @@ def test_all_nodes_of_a_large_graph_are_predicted_in_blocks_as_on_the_whole(
     assert clf._now().edits
     whole, cpu = clf._now()._predict(torch.device("cpu")), torch.device("cpu")
     monkeypatch.setattr(state, "MANY", 5)
-    monkeypatch.setattr(state, "BLOCK", 7)
+    monkeypatch.setattr(near, "BLOCK", 7)
     del clf._now().graph.__dict__["adjacency"]
     monkeypatch.setattr("evergraph.estimator.graph.GrowingGraph.adjacency", None)  # nobody needs it
     torch.testing.assert_close(clf._now()._predict(cpu), whole, rtol=0, atol=1e-5)

@@ -122,6 +122,12 @@ def fallen(method: str, **given: Any) -> list[str]:
     return [text for text in clf.diagnose()["warnings"] if " fell from " in text]
 
 
+def test_edges_lost_at_the_second_change_raise_an_alarm():
+    few = batch(600, 200, near=600)
+    clf = begun().learn(**few | {"labels": None, "edges": few["edges"][::6]})
+    assert [one["kind"] for one in alarms(clf)] == ["degrees"]
+
+
 def test_a_class_that_falls_raises_an_alarm_with_a_remedy_that_fits():
     quick = {"epochs": 40, "channels": 8}
     kept = fallen("replay", buffer_size=30, settings=quick)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ def test_unit_weights_change_nothing():
             ones = graph.with_arcs(
                 np.array([0]), np.array([[2.0, 2.0]], dtype=np.float32), anew=True
             ).with_arcs(np.array([0]), np.array([[1.0, 1.0]], dtype=np.float32), anew=True)
-            told._state = state_module.replace(told._now(), graph=ones)
+            told._state = replace(told._now(), graph=ones)
             told.update(range(60), labels=labels)
             assert told._now().graph.arcs is not None
             alike = quick(method, **given).learn(range(60), x, pairs)
@@ -153,7 +154,7 @@ def test_new_nodes_and_parts_hear_weights_as_the_whole_graph(
     clf.learn([900], x[:1], more)
     assert proba == pytest.approx(clf.predict_proba([900]), abs=1e-5)
     whole = clf._now().logits(CPU)[[41, 3]]
-    state = state_module.replace(clf._now())
+    state = replace(clf._now())
     monkeypatch.setattr(state_module, "SMALL", 10)
     assert state.logits(CPU, torch.tensor([41, 3])) == pytest.approx(whole, abs=1e-5)
 

@@ -5,9 +5,8 @@ rows, propagated or not. So the score of node :math:`i` is
 
 .. math:: \sum_j \sum_f x_{jf} \sum_k a_{jk} w_{fk},
 
-with :math:`a_{jk}` how much of node :math:`j` arrives by hop :math:`k`, which is a gradient, and
-:math:`w_{fk}` what feature :math:`f` weighs there. Lengths count as given: that is where rows are
-not linear.
+with :math:`w_{fk}` what feature :math:`f` weighs at hop :math:`k` and :math:`a_{jk}` how much of
+node :math:`j` arrives by it: a gradient. Lengths count as given, where rows are not linear.
 """
 
 from __future__ import annotations
@@ -17,15 +16,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from evergraph.closed_form.features import (
-    FeatureConfig,
-    PropagatedFeatures,
-    PropagationMatrix,
-    propagation_matrix,
-)
-from evergraph.closed_form.propagation import STEPS, coefficients
+from evergraph.closed_form.features import PropagatedFeatures, PropagationMatrix, propagation_matrix
+from evergraph.closed_form.propagation import coefficients
 from evergraph.stream.adjacency import Adjacency
-from evergraph.stream.features import Features
 
 
 class Factors(NamedTuple):
@@ -39,24 +32,20 @@ class Factors(NamedTuple):
 class ClosedForm:
     """The closed form around some nodes, to attribute their scores.
 
-    ``graphs`` has one for every step, from what it reads to what it gives: those of the hops, then
-    :data:`STEPS` of score propagation unless ``teleport`` is 1. What else there is is that of
-    :class:`PropagatedFeatures`.
+    Args:
+        rows: Their rows, on a graph for every hop.
+        graphs: Those of score propagation, from what a step reads to what it gives.
+        teleport: Teleport probability of score propagation.
     """
 
     def __init__(
-        self,
-        features: Features,
-        graphs: tuple[Adjacency, ...],
-        kind: FeatureConfig,
-        *,
-        teleport: float,
-        seed: int,
-        basis: Tensor | None,
+        self, rows: PropagatedFeatures, graphs: tuple[Adjacency, ...], teleport: float
     ) -> None:
-        self.rows = PropagatedFeatures(features, graphs[: kind.reach], kind, seed, basis)
-        self.teleport, later = teleport, graphs[kind.reach :]
-        self._means = [propagation_matrix(graph, "mean", self_loops=True) for graph in later]
+        self.rows = rows
+        size = (rows.features.shape[0], rows.config.parts)
+        self._parts = torch.zeros(size, dtype=torch.float64, requires_grad=True)
+        with torch.enable_grad():
+            self._scores = _propagated(self._through_hops(), graphs, teleport)
 
     def attribute(self, at: int, weights: Tensor) -> Factors:
         """Takes apart a score of the node at a place among those that the last step gives.
@@ -65,13 +54,9 @@ class ClosedForm:
         """
         rows, kind, weights = self.rows, self.rows.config, weights.double()
         per_hop = weights.view(kind.blocks, rows.columns).t()  # [columns, blocks]
-        shape = (rows.features.shape[0], kind.parts)
-        given = torch.zeros(shape, dtype=torch.float64, requires_grad=True)
-        with torch.enable_grad():
-            score = self._propagated(self._added_up(given))[at]
-        (arrives,) = torch.autograd.grad(score, given)
+        (arrives,) = torch.autograd.grad(self._scores[at], self._parts, retain_graph=True)
         if kind.scaling != "none":
-            arrives /= rows.lengths.double()[:, None]
+            arrives = arrives / rows.lengths.double()[:, None]
         if kind.blocks == 1:
             arrives = arrives.sum(dim=1, keepdim=True)
         constant = None
@@ -82,47 +67,46 @@ class ClosedForm:
             per_hop = rows.directions.double() @ per_hop
         return Factors(arrives, per_hop, constant)
 
-    def _added_up(self, given: Tensor) -> Tensor:
-        """Adds up what arrives of a number for every node and hop, ``[n, hops]`` to ``[m]``."""
-        rows, config = self.rows, self.rows.config
-        share = config.parts if config.combine == "sum" else config.parts**0.5
-        lengths = rows.hop_lengths.double()
-        unit = share * torch.where(lengths > 0, lengths, 1)  # [hops, m]
-        hops = {  # at the nodes that the first step gives
-            index: (times(matrix, given[:, index]), 1)
-            for index, matrix in enumerate(rows.directed, len(config.powers))
-        }
-        for power in range(config.reach + 1):
-            given = times(rows.matrices[power - 1], given) if power else given
-            if power in config.powers:
-                index = config.powers.index(power)
-                hops[index] = given[:, index], power
-        parts = []
-        for index, (arrived, power) in hops.items():
-            place = rows.places[power]
-            parts.append((arrived if place is None else arrived[place]) / unit[index])
-        return torch.stack(parts).sum(dim=0)
-
-    def _propagated(self, scores: Tensor) -> Tensor:
-        """Propagates scores ``[m]`` to the nodes that the last step gives."""
-        if self.teleport == 1:
-            return scores
-        # A power p of P leads through the last p graphs; what it leads to, through all before.
-        shares = coefficients(self.teleport)
-        total = shares[STEPS] * scores
-        for step, mean in enumerate(self._means, 1):
-            scores = scores if mean.own is None else scores[mean.own]
-            total = times(mean, total) + shares[STEPS - step] * scores
-        return total
+    def _through_hops(self) -> Tensor:
+        """Returns rows' scores where every node has one number for each hop, ``[m]``."""
+        rows, powers, parts = self.rows, self.rows.config.powers, self.rows.config.parts
+        share = parts if rows.config.combine == "sum" else parts**0.5
+        lengths = share * torch.where(rows.hop_lengths > 0, rows.hop_lengths, 1).double()
+        heard, scores = self._parts, lengths.new_zeros(rows.num_nodes)
+        for hop, matrix in enumerate(rows.directed, len(powers)):
+            scores = scores + _at(_times(matrix, heard), rows.places[1])[:, hop] / lengths[hop]
+        for power, place in enumerate(rows.places):
+            if power:
+                heard = _times(rows.matrices[power - 1], heard)
+            if power in powers:
+                hop = powers.index(power)
+                scores = scores + _at(heard, place)[:, hop] / lengths[hop]
+        return scores
 
 
-def times(matrix: PropagationMatrix, rows: Tensor) -> Tensor:
-    """Multiplies ``[n, ...]`` from the left, with gradient and in double precision."""
-    pattern, shape = matrix.matrix.pattern, [-1, *[1] * (rows.ndim - 1)]
+def _propagated(scores: Tensor, graphs: tuple[Adjacency, ...], teleport: float) -> Tensor:
+    """Propagates scores ``[m]`` to the nodes that the last graph gives."""
+    if teleport == 1:
+        return scores
+    *shares, last = coefficients(teleport)
+    found = last * scores
+    for graph, share in zip(graphs, reversed(shares), strict=True):
+        scores = _at(scores, graph.own)
+        mean = propagation_matrix(graph, "mean", self_loops=True)
+        found = _times(mean, found[:, None])[:, 0] + share * scores
+    return found
+
+
+def _times(matrix: PropagationMatrix, rows: Tensor) -> Tensor:
+    """Multiplies ``[n, b]`` from the left, with a gradient."""
+    pattern, values = matrix.matrix.pattern, matrix.matrix.values.to(rows.dtype)
     target = torch.repeat_interleave(pattern.indptr[1:] - pattern.indptr[:-1])
-    read = matrix.matrix.values.to(rows).view(shape) * rows[pattern.columns.long()]
-    out = rows.new_zeros(pattern.num_rows, *rows.shape[1:]).index_add(0, target, read)
+    out = rows.new_zeros(pattern.num_rows, rows.shape[1])
+    out = out.index_add(0, target, values[:, None] * rows[pattern.columns.long()])
     if matrix.diagonal is None:
         return out
-    itself = rows if matrix.own is None else rows[matrix.own]
-    return out + matrix.diagonal.to(rows).view(shape) * itself
+    return out + matrix.diagonal.to(rows.dtype)[:, None] * _at(rows, matrix.own)
+
+
+def _at(rows: Tensor, places: Tensor | None) -> Tensor:
+    return rows if places is None else rows[places]

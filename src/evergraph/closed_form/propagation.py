@@ -17,6 +17,7 @@ nothing of either is kept.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -68,6 +69,31 @@ def propagate(scores: Tensor, graph: Adjacency, teleport: float) -> Tensor:
     if teleport == 1:
         return scores
     return mix(powers(scores, propagation_matrix(graph, "mean", self_loops=True)), teleport)
+
+
+def propagate_changed(
+    own: Tensor, part: Adjacency, known: Sequence[Tensor], teleport: float
+) -> Tensor:
+    """Propagates the scores ``[m, k]`` of nodes whose graph has changed near them.
+
+    What differs is followed from step to step: exactly among the nodes, and one step beyond them.
+
+    Args:
+        own: Their scores, not propagated.
+        part: All edges into them.
+        known: Scores of its sources after every step before the change.
+        teleport: Teleport probability.
+    """
+    assert part.own is not None
+    mean, degree = propagation_matrix(part, "mean", self_loops=True), part.strength[:, None] + 1
+    weight = 1 if part.weight is None else part.weight[:, None]
+    steps = [known[0].index_copy(0, part.own, own)]
+    for before, after in pairwise(known):
+        changed = steps[-1] - before
+        back = changed.index_add(0, part.src, weight * changed[part.own][part.dst])
+        inner = mean.times(steps[-1].float()).to(after.dtype)
+        steps.append((after + back / degree).to(after.dtype).index_copy(0, part.own, inner))
+    return mix(steps, teleport)[part.own]
 
 
 def unary_terms(probabilities: Sequence[Tensor], features: Rows) -> Sequence[Tensor]:

@@ -14,6 +14,7 @@ from evergraph.estimator.config import make_config
 from evergraph.estimator.diagnosis import UNCALIBRATED, diagnose
 from evergraph.estimator.extended import extend
 from evergraph.estimator.inputs import Change, from_object, make_change, read_ids, read_labels
+from evergraph.estimator.near import embeddings
 from evergraph.estimator.novelty import REJECT, Novelty, novel_nodes
 from evergraph.estimator.parameters import Parameters
 from evergraph.estimator.state import State
@@ -188,9 +189,8 @@ class ContinualNodeClassifier(Parameters):
             return names
         detector = Novelty.of(self._learned(), device)
         limit = detector.threshold(reject)
-        everyone = torch.arange(state.graph.num_nodes) if rows is None else rows
         chosen: Array = names.astype(object)
-        chosen[detector.scores(state, everyone) > limit] = None
+        chosen[detector.scores(state, rows) > limit] = None
         return chosen
 
     def predict_proba(self, ids: Any = None, x: Any = None, edges: Any = None) -> Array:
@@ -226,8 +226,7 @@ class ContinualNodeClassifier(Parameters):
         state to state: ``predict(ids, reject=0.05)`` finds the threshold on held-out nodes.
         """
         state, rows = self._ask(ids, x, edges)
-        everyone = torch.arange(state.graph.num_nodes) if rows is None else rows
-        return Novelty.of(self._learned(), pick_device(self.device)).scores(state, everyone)
+        return Novelty.of(self._learned(), pick_device(self.device)).scores(state, rows)
 
     def novel_nodes(self, reject: float = REJECT) -> dict[str, Any]:
         """Returns unlabelled nodes that fit no known class: ``id``, ``novelty`` and ``group``.
@@ -246,8 +245,7 @@ class ContinualNodeClassifier(Parameters):
         Methods that predict in another way return their logits.
         """
         state, rows = self._ask(ids, x, edges)
-        everyone = torch.arange(state.graph.num_nodes) if rows is None else rows
-        found: Array = state.embeddings(pick_device(self.device), everyone).numpy()
+        found: Array = embeddings(state, pick_device(self.device), rows).numpy()
         return found
 
     def explain(self, ids: Any) -> list[Explanation]:
@@ -353,8 +351,8 @@ class ContinualNodeClassifier(Parameters):
         self._state = advance(state, change, pick_device(self.device), on_event)
         return self
 
-    def _ask(self, ids: Any, x: Any, edges: Any) -> tuple[State, torch.Tensor | None]:
-        """Returns a state that has the nodes asked about, and their rows; None for all."""
+    def _ask(self, ids: Any, x: Any, edges: Any) -> tuple[State, torch.Tensor]:
+        """Returns a state that has the nodes asked about, all by default, and their rows."""
         state = self._learned()
         if x is not None:
             return extend(state, _read(state, "predict", ids=ids, x=x, edges=edges))
@@ -362,7 +360,9 @@ class ContinualNodeClassifier(Parameters):
             raise InputError(
                 "Expected 'x' together with 'edges' (got none); pass the new nodes' features."
             )
-        return state, None if ids is None else state.graph.find(read_ids(ids), "ids")
+        if ids is None:
+            return state, torch.arange(state.graph.num_nodes)
+        return state, state.graph.find(read_ids(ids), "ids")
 
 
 def _read(state: State, kind: str, **parts: Any) -> Change:

@@ -31,6 +31,7 @@ MOST_BEYOND = 0.05
 def diagnose(state: State, device: torch.device) -> dict[str, Any]:
     """Describes classes, buffer, memory and held-out accuracy, with warnings in sentences."""
     graph, buffer = state.graph, state.learner.method.buffer
+    watched = state.history[-1].watch if state.history else []
     judged = state.judge(device)
     kept = buffer.nodes.cpu() if buffer is not None else torch.empty(0, dtype=torch.int64)
     labels = buffer.labels.cpu() if buffer is not None else kept
@@ -70,7 +71,7 @@ def diagnose(state: State, device: torch.device) -> dict[str, Any]:
         },
         "memory_bytes": state.learner.method.memory_bytes(),
         "novel": (novel := last_novel(state, device)),
-        "alarms": alarms(state),
+        "alarms": [one.model_dump() for one in watched if one.alarm],
         "warnings": _warnings(state, classes, isolated) + _novel_words(novel),
     }
 
@@ -89,12 +90,6 @@ def _novel_words(novel: dict[str, Any] | None) -> list[str]:
     ]
 
 
-def alarms(state: State) -> list[dict[str, Any]]:
-    """Lists what the watch found amiss in the last change, surest first within its kind."""
-    last = state.history[-1].watch if state.history else []
-    return [one.model_dump() for one in last if one.alarm]
-
-
 def noticed(state: State) -> list[str]:
     """Says what the last change shows of drift and of classes that are missed, with the remedy."""
     if not state.history:
@@ -104,15 +99,12 @@ def noticed(state: State) -> list[str]:
     known = [(label, value) for label, value in enumerate(last.class_accuracy) if value is not None]
     missed = [label for label, value in known if value == 0 and held[label] >= FEW]
     found, remedy = [], _remedy(state)
+    who, only = "node", _only_class(state) if not known and len(names) > 1 else None
     if len(known) > 1 and sorted(value for _, value in known)[-2:] == [0, 100]:
-        (one,) = (names[label] for label, value in known if value)
+        who, (only,) = "held-out node", (label for label, value in known if value)
+    if only is not None:
         found.append(
-            f"Every held-out node is given to class {one!r}: nothing else is learned; {remedy}, or "
-            "more epochs may help."
-        )
-    elif not known and len(names) > 1 and (only := _only_class(state)) is not None:
-        found.append(
-            f"Every node is given to class {names[only]!r}: nothing else is learned; {remedy}, or "
+            f"Every {who} is given to class {names[only]!r}: nothing else is learned; {remedy}, or "
             "more epochs may help."
         )
     elif missed:

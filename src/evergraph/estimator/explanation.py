@@ -7,20 +7,23 @@ each node around it adds: exactly for the closed form, by integrated gradients f
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, hstack
 from torch import Tensor
 
 from evergraph.closed_form.attribution import ClosedForm
+from evergraph.closed_form.features import FeatureConfig, PropagatedFeatures
 from evergraph.closed_form.propagation import STEPS
 from evergraph.errors import InputError, one_line
 from evergraph.estimator.graph import Array, Id
+from evergraph.estimator.near import edited_field
 from evergraph.estimator.state import State
 from evergraph.methods.analytic import Analytic
 from evergraph.nn.attribution import integrated_gradients
+from evergraph.nn.model import NodeClassifier
 from evergraph.stream import Adjacency, Features, SparseRows
 
 #: Logits below this are those of classes that are never chosen.
@@ -77,20 +80,17 @@ class Explanation:
 
     def summary(self, count: int = 5) -> dict[str, Any]:
         """Returns the nodes and features that add most and that take most, at most ``count``."""
-        named: dict[str, Any] = {"nodes": self.nodes, "features": self.features}
-        found: dict[str, Any] = {
-            key: getattr(self, key) for key in ("id", "label", "against", "margin", "base")
-        }
-        found |= {"explains": self.explains, "missing": self.missing}
-        for what, values in (("nodes", self.by_node), ("features", self.by_feature)):
+        told = ("id", "label", "against", "margin", "base", "explains", "missing")
+        found: dict[str, Any] = {key: getattr(self, key) for key in told}
+        sides = (("nodes", self.nodes, self.by_node), ("features", self.features, self.by_feature))
+        for what, names, values in sides:
             order = np.argsort(-values, kind="stable")
-            up = [at for at in order[:count].tolist() if values[at] > 0]
-            down = [at for at in order[::-1][:count].tolist() if values[at] < 0]
-            for side, chosen in (("for", up), ("against", down)):
+            for side, sign, best in (("for", 1, order), ("against", -1, order[::-1])):
                 found[f"{what}_{side}"] = [
-                    {"name": named[what][at], "adds": float(values[at])}
+                    {"name": names[at], "adds": float(values[at])}
                     | ({"steps": int(self.steps[at])} if what == "nodes" else {})
-                    for at in chosen
+                    for at in best[:count].tolist()
+                    if sign * values[at] > 0
                 ]
         return found
 
@@ -103,33 +103,30 @@ class Explanation:
         rival = "" if self.against is None else f", not {one_line(str(self.against))}"
         head = f"{one_line(str(self.id))}: {one_line(str(self.label))}{rival}"
         lines = [f"{head}, by {self.margin:.4g} ({self.explains})"]
-        for what in ("nodes", "features"):
-            for side in ("for", "against"):
-                parts = about[f"{what}_{side}"]
-                told = ", ".join(_part(part) for part in parts)
-                if told:
-                    lines.append(f"  {what} {side}: {told}")
+        for key in ("nodes_for", "nodes_against", "features_for", "features_against"):
+            told = []
+            for part in about[key]:
+                steps = part.get("steps")
+                where = {None: "", 0: " (itself)", 1: " (1 step)"}.get(steps, f" ({steps} steps)")
+                told.append(f"{one_line(str(part['name']))}{where} {part['adds']:+.3g}")
+            if told:
+                lines.append(f"  {key.replace('_', ' ')}: {', '.join(told)}")
         if self.base:
             lines.append(f"  without any feature: {self.base:+.3g}; missing: {self.missing:+.2g}")
         return "\n".join(lines)
 
 
-def _part(part: dict[str, Any]) -> str:
-    steps = part.get("steps")
-    where = {None: "", 0: " (itself)", 1: " (1 step)"}.get(steps, f" ({steps} steps)")
-    return f"{one_line(str(part['name']))}{where} {part['adds']:+.3g}"
-
-
 def explain(state: State, rows: Tensor) -> list[Explanation]:
     """Explains the classes of some nodes, on the CPU."""
-    method = state.learner.method
+    method, logits = state.learner.method, state.logits(CPU, rows)
+    asked = [(row, _Rivals.of(scores)) for row, scores in zip(rows.tolist(), logits, strict=True)]
     closed = method if isinstance(method, Analytic) else getattr(method, "analytic", None)
     if isinstance(closed, Analytic):
         kind = closed.selection.kind
         if closed.config.rows == "smoothed" and kind is not None and kind.activation == "none":
-            return _by_closed_form(state, closed, rows)
+            return _by_closed_form(state, closed, kind, asked)
     elif state.learner.model is not None:
-        return [_by_network(state, row, logits) for row, logits in _each(state, rows)]
+        return [_by_network(state, state.learner.model, *pair) for pair in asked]
     raise _cannot(state)
 
 
@@ -140,99 +137,89 @@ def _cannot(state: State) -> InputError:
     )
 
 
-def _each(state: State, rows: Tensor) -> list[tuple[int, Tensor]]:
-    return list(zip(rows.tolist(), state.logits(CPU, rows), strict=True))
+class _Rivals(NamedTuple):
+    """The class of most and, if there is another, that of second most."""
+
+    labels: list[int]
+    signs: Tensor  # 1 and −1, ``[1]`` or ``[2]``
+    margin: float
+
+    @classmethod
+    def of(cls, logits: Tensor) -> _Rivals:
+        values, labels = torch.topk(logits.double(), min(2, logits.numel()))
+        count = 1 + int((values[1:] > NEVER).sum())
+        signs = torch.tensor([1.0, -1.0], dtype=torch.float64)[:count]
+        return cls(labels[:count].tolist(), signs, float(values[:count] @ signs))
 
 
-def _rivals(logits: Tensor) -> dict[int, int]:
-    """Returns the class of most with 1 and that of second most, if there is one, with −1."""
-    best = torch.topk(logits, min(2, logits.numel()))
-    pairs = zip(best.indices.tolist(), best.values.tolist(), (1, -1), strict=False)
-    return {label: sign for label, value, sign in pairs if sign > 0 or value > NEVER}
-
-
-def _margin(logits: Tensor, rivals: dict[int, int]) -> float:
-    return sum(sign * float(logits[label]) for label, sign in rivals.items())
-
-
-def _by_closed_form(state: State, closed: Analytic, rows: Tensor) -> list[Explanation]:
-    chosen, weights = closed.selection, closed.solved()
-    kind = chosen.kind
-    assert kind is not None
-    wanted, found = torch.unique(rows), []
+def _by_closed_form(
+    state: State, closed: Analytic, kind: FeatureConfig, asked: list[tuple[int, _Rivals]]
+) -> list[Explanation]:
+    chosen, weights, found = closed.selection, closed.solved(), []
+    wanted = torch.unique(torch.tensor([row for row, _ in asked]))
     depth = kind.reach + (STEPS if chosen.teleport < 1 else 0)
-    nodes, graphs, places = _field(state, wanted, depth)
-    form = ClosedForm(
-        state.graph.take(nodes),
-        graphs,
-        kind,
-        teleport=chosen.teleport,
-        seed=state.config.parameters.seed,
-        basis=chosen.basis,
-    )
+    around = _field(state, wanted, depth)
+    seed, features = state.config.parameters.seed, state.graph.take(around.nodes)
+    near, far = around.graphs[: kind.reach], around.graphs[kind.reach :]
+    rows = PropagatedFeatures(features, near, kind, seed, chosen.basis)
+    form = ClosedForm(rows, far, chosen.teleport)
     column = {label: at for at, label in enumerate(closed.moments.labels)}
-    for row, logits in _each(state, rows):
-        rivals = _rivals(logits)
-        signs = torch.tensor(list(rivals.values()), dtype=weights.dtype)
-        of = weights[:, [column[label] for label in rivals]] @ signs
-        at = places[int(torch.searchsorted(wanted, row))]
-        factors = form.attribute(at, of)
-        added = _contributions(form.rows.features, *factors)
-        about = (row, nodes, _steps_away(graphs, at, nodes.numel()), rivals)
+    for row, rivals in asked:
+        of = weights[:, [column[label] for label in rivals.labels]].double() @ rivals.signs
+        at = around.places[int(torch.searchsorted(wanted, row))]
+        added = _contributions(features, *form.attribute(at, of))
+        margin, explains = rivals.margin, "scores of the closed form, exact"
         if chosen.mean_field:
             margin, explains = float(added.sum()), "scores before mean-field inference, exact"
-        else:
-            margin, explains = _margin(logits, rivals), "scores of the closed form, exact"
-        found.append(_explained(state, about, added, margin=margin, base=0.0, explains=explains))
+        about = {"margin": margin, "base": 0.0, "explains": explains}
+        found.append(_explained(state, (row, rivals), around, at, added, **about))
     return found
 
 
-def _by_network(state: State, row: int, logits: Tensor) -> Explanation:
-    model, rivals = state.learner.model, _rivals(logits)
-    assert model is not None
-    nodes, graphs, places = _field(state, torch.tensor([row]), len(model.encoder.layers))
-    of, margin = torch.zeros(model.head.num_classes), _margin(logits, rivals)
-    for label, sign in rivals.items():
-        of[label] = sign
-    features = state.graph.take(nodes)
-    factors = integrated_gradients(model, features, graphs, of)
-    if abs(factors.value - margin) > ROUNDING * (1 + abs(margin)):
+def _by_network(state: State, model: NodeClassifier, row: int, rivals: _Rivals) -> Explanation:
+    around = _field(state, torch.tensor([row]), len(model.encoder.layers))
+    of, features = torch.zeros(model.head.num_classes), state.graph.take(around.nodes)
+    of[rivals.labels] = rivals.signs.float()
+    factors = integrated_gradients(model, features, around.graphs, of)
+    if abs(factors.value - rivals.margin) > ROUNDING * (1 + abs(rivals.margin)):
         raise _cannot(state)  # something follows the network, or another one predicts
     added = _contributions(features, factors.nodes, factors.features)
-    about = (row, nodes, _steps_away(graphs, places[0], nodes.numel()), rivals)
     explains = "logits of the network, by integrated gradients"
-    return _explained(state, about, added, margin=margin, base=factors.base, explains=explains)
+    about = {"margin": rivals.margin, "base": factors.base, "explains": explains}
+    return _explained(state, (row, rivals), around, around.places[0], added, **about)
 
 
-def _field(
-    state: State, wanted: Tensor, depth: int
-) -> tuple[Tensor, tuple[Adjacency, ...], list[int]]:
-    """Finds the nodes that scores depend on, the graph of every step, and places of the wanted."""
-    field = state.edits.field(state.graph, wanted, depth)
+class _Field(NamedTuple):
+    """The nodes that scores depend on, the graph of every step, and where the wanted nodes are."""
+
+    nodes: Tensor
+    graphs: tuple[Adjacency, ...]
+    places: list[int]
+
+
+def _field(state: State, wanted: Tensor, depth: int) -> _Field:
+    field = edited_field(state.edits, state.graph, wanted, depth)
     assert isinstance(field.features, Tensor)
     assert isinstance(field.graphs, tuple)
     places = torch.arange(wanted.numel()) if field.rows is None else field.rows
-    return field.features, field.graphs, places.tolist()
+    return _Field(field.features, field.graphs, places.tolist())
 
 
 def _explained(
-    state: State, about: tuple[int, Tensor, Tensor, dict[int, int]], added: csr_array, **how: Any
+    state: State, asked: tuple[int, _Rivals], around: _Field, at: int, added: csr_array, **how: Any
 ) -> Explanation:
-    """Puts nodes in order and gives everything its name.
-
-    ``about`` are a node, the rows around it, how many steps away each is (−1: out of reach), and
-    the classes between which it was decided.
-    """
-    row, nodes, away, rivals = about
-    there = np.flatnonzero((away >= 0).numpy())
+    """Puts nodes in order and gives everything its name."""
+    (row, rivals), (nodes, graphs, _) = asked, around
+    away = _steps_away(graphs, at, nodes.numel()).numpy()
+    there = np.flatnonzero(away >= 0)
     order = there[np.argsort(-np.abs(added.sum(axis=1))[there], kind="stable")]
     width, take = state.graph.width, state.graph.names.take
     names = state.columns or tuple(f"feature {at}" for at in range(width))
-    label, against, *_ = [*(state.classes[label] for label in rivals), None]
+    label, against, *_ = [*(state.classes[label] for label in rivals.labels), None]
     return Explanation(
         **{"id": take(np.array([row]))[0], "label": label, "against": against, **how},
         nodes=take(nodes.numpy()[order]),
-        steps=away.numpy()[order],
+        steps=away[order],
         features=[*names, *["constant"] * (added.shape[1] - width)],
         contributions=added[order],
     )
@@ -250,14 +237,9 @@ def _contributions(
     added = torch.zeros(values.numel(), dtype=torch.float64)
     for left, right in zip(nodes.t(), features.t(), strict=True):
         added += left[row] * right[column]
-    added *= values
-    width = x.shape[1]
-    if constant is not None:
-        every = torch.arange(constant.numel())
-        row, column = torch.cat([row, every]), torch.cat([column, torch.full_like(every, width)])
-        added, width = torch.cat([added, constant]), width + 1
     place = (row.numpy(), column.numpy())
-    return csr_array((added.numpy(), place), shape=(x.shape[0], width))
+    found = csr_array(((added * values).numpy(), place), shape=tuple(x.shape))
+    return found if constant is None else csr_array(hstack([found, constant.numpy()[:, None]]))
 
 
 def _steps_away(graphs: tuple[Adjacency, ...], at: int, count: int) -> Tensor:

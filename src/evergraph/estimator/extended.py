@@ -12,10 +12,10 @@ from torch import Tensor
 
 from evergraph.errors import InputError
 from evergraph.estimator.graph import (
+    Array,
     GrowingGraph,
     Grown,
     Names,
-    Neighbourhood,
     join_both_ways,
     show,
     sparse,
@@ -23,7 +23,6 @@ from evergraph.estimator.graph import (
 from evergraph.estimator.inputs import Change
 from evergraph.estimator.state import State
 from evergraph.estimator.step import bring_to_scale, check_nodes
-from evergraph.nn.receptive_field import ReceptiveField, receptive_field
 from evergraph.stream import Adjacency, Features, SparseRows
 from evergraph.stream.adjacency import Arcs, edge_weight
 
@@ -38,14 +37,13 @@ class ExtendedGraph(GrowingGraph):
     Attributes:
         base: The graph as it is stored.
         x: Features of the new nodes, ``[m, d]``.
-        pairs: New undirected edges, each once, ``[2, e]``.
-        more: What they weigh there and back, ``[e, 2]``, where the graph knows that of its own.
+        pairs: New undirected edges, each once, ``[2, e]``; where edges weigh, :attr:`arcs` tells of
+            them behind all others.
     """
 
     base: GrowingGraph = field(default_factory=GrowingGraph.empty)
     x: Features = field(default_factory=lambda: torch.empty(0, 0))
     pairs: Tensor = field(default_factory=lambda: torch.empty(2, 0, dtype=torch.int64))
-    more: Tensor | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -61,77 +59,72 @@ class ExtendedGraph(GrowingGraph):
     def adjacency(self) -> Adjacency:
         """The whole graph in the order that kernels read."""
         pairs = torch.cat([self.edges.tensor.T.long(), self.pairs], dim=1)
-        arcs = None
-        if self.arcs is not None and self.more is not None:
-            arcs = Arcs(torch.cat([self.arcs.tensor, self.more]), self.directed)
+        arcs = None if self.arcs is None else Arcs(self.arcs.tensor, self.directed)
         return join_both_ways(pairs, self.num_nodes, arcs)
+
+    @cached_property
+    def strength(self) -> Tensor:
+        """What each node's edges weigh, ``[n + m]``."""
+        assert self.arcs is not None
+        weight = edge_weight(self.arcs.tensor[self.num_edges :]).double().repeat(2)
+        added = torch.bincount(self.pairs.flatten(), weight, minlength=self.num_nodes)
+        added[: len(self.names)] += self.base.strength
+        return added
+
+    def degree_of(self, rows: Tensor) -> Tensor:
+        """Counts the neighbours of some nodes, ``[m]``."""
+        found, old = self._added[rows], rows < len(self.names)
+        found[old] += self.base.degree_of(rows[old])
+        return found
+
+    @cached_property
+    def _added(self) -> Tensor:
+        return torch.bincount(self.pairs.flatten(), minlength=self.num_nodes)
 
     def has_edges(self, pairs: Tensor) -> Tensor:
         """Tells for each pair of rows ``[2, m]`` whether it is an edge."""
-        found = self._among(pairs, self.pairs)
+        keys = (some.sort(dim=0).values for some in (pairs, self.pairs))
+        found = torch.isin(*(low * self.num_nodes + high for low, high in keys))
         old = (pairs < len(self.names)).all(dim=0)
         found[old] |= self.base.has_edges(pairs[:, old])
         return found
 
     def take(self, rows: Tensor) -> Features:
         """Copies the features of some nodes, in their order."""
-        n = len(self.names)
-        if not bool((rows >= n).any()):
-            return self.base.take(rows)
-        new = rows >= n
-        order = torch.cat([torch.nonzero(~new).flatten(), torch.nonzero(new).flatten()])
-        joined = join_rows(self.base.take(rows[~new]), self.x[rows[new] - n])
-        return joined[torch.argsort(order)]
+        n, new = len(self.names), rows >= len(self.names)
+        beside, known = self.x[rows[new] - n], self.base.take(rows.clamp(max=n - 1))
+        if isinstance(beside, Tensor) and isinstance(known, Tensor):
+            known[new] = beside
+            return known
+        places = torch.arange(len(rows))
+        places[new] = len(rows) + torch.arange(beside.shape[0])
+        return join_rows(known, beside)[places]
 
-    def neighbourhood(
-        self, nodes: Tensor, depth: int, beside: Tensor | None = None, *, links: bool = False
-    ) -> Neighbourhood:
-        """Cuts out nodes and all within ``depth`` steps; nobody learns from an extended graph."""
-        assert beside is None
-        assert not links
-        rows, part = self._part(nodes, depth)
-        return Neighbourhood(rows, self.take(rows), part)
-
-    def field(self, nodes: Tensor, depth: int) -> ReceptiveField:
-        """Finds what ``depth`` layers need; in place of features there are nodes."""
-        rows, part = self._part(nodes, depth)
-        return receptive_field(rows, part, torch.searchsorted(rows, nodes), depth)
-
-    def _part(self, nodes: Tensor, depth: int) -> tuple[Tensor, Adjacency]:
-        """Finds rows within ``depth`` steps, ascending, and the edges into all but the rim."""
-        inner = torch.unique(nodes)
-        for _ in range(depth - 1):
-            inner = self._around(inner)[0]
-        rows, edges, arcs = self._around(inner) if depth else (inner, self.pairs[:, :0], None)
-        old, ends = rows < len(self.names), self.pairs.flatten()
-        touched = torch.isin(ends, rows)
-        at = torch.searchsorted(rows, ends[touched])
-        degree = torch.bincount(at, minlength=len(rows))
-        degree[old] += self.base.degree_of(rows[old])
-        if self.more is not None and arcs is not None:
-            weight = edge_weight(self.more).double().repeat(2)[touched]
-            strength = torch.bincount(at, weight, minlength=len(rows))
-            strength[old] += self.base.strength[rows[old]]
-            arcs = replace(arcs, strength=strength)
-        part = Adjacency.from_edges(torch.searchsorted(rows, edges), rows.numel(), False, arcs)
-        return rows, replace(part, whole_degree=degree)
-
-    def _around(self, inner: Tensor) -> tuple[Tensor, Tensor, Arcs | None]:
-        """Returns nodes with their neighbours, and the edges into the nodes with their arcs."""
-        found, _, counts, near, via = self.base._reach(inner[inner < len(self.names)], 1)
-        ends = np.stack([found[near], np.repeat(found[: counts.size], counts)])
-        known, arcs = torch.from_numpy(ends), self.base.arcs_at(via, inner[:0])
-        both = torch.cat([self.pairs, self.pairs.flip(0)], dim=1)
-        into = torch.isin(both[1], inner)
-        edges = torch.cat([known, both[:, into]], dim=1)
-        if arcs is not None and self.more is not None:
-            beside = torch.cat([self.more, self.more.flip(1)])[into]
-            arcs = Arcs(torch.cat([arcs.weights, beside]), self.directed)
-        return torch.unique(torch.cat([inner, edges[0]])), edges, arcs
-
-    def _among(self, pairs: Tensor, others: Tensor) -> Tensor:
-        first, second = (_keys(some, self.num_nodes) for some in (pairs, others))
-        return torch.isin(first, second)
+    def _reach(self, nodes: Tensor, depth: int) -> tuple[Array, Array, Array, Array, Array]:
+        """Lists nodes and all within ``depth`` steps, as for a stored graph, ring by ring."""
+        n, found, within = len(self.names), nodes.numpy(), [nodes.numel()]
+        place = np.zeros(self.num_nodes, dtype=np.int64)  # from 1 on
+        place[found] = np.arange(1, found.size + 1)
+        begin, ends = 0, 2 * self.num_edges + np.arange(self.pairs.numel())
+        beside = self.pairs.T.flatten().numpy()  # where new edges end, as chains number ends
+        parts: list[tuple[Array, Array, Array]] = []
+        for _ in range(depth):
+            ring = found[begin:]
+            old = np.flatnonzero(ring < n)
+            near, _, counts, at, via = self.base._reach(torch.from_numpy(ring[old]), 1)
+            here = place[beside] > begin
+            target = np.concatenate([np.repeat(old, counts), place[beside[here]] - 1 - begin])
+            order = np.argsort(target, kind="stable")
+            source = np.concatenate([near[at], beside.reshape(-1, 2)[:, ::-1].flatten()[here]])
+            via = np.concatenate([via, ends[here]])
+            parts.append((np.bincount(target, minlength=ring.size), source[order], via[order]))
+            new = np.unique(source[place[source] == 0])
+            place[new] = np.arange(found.size + 1, found.size + new.size + 1)
+            begin, found = found.size, np.concatenate([found, new])
+            within.append(found.size)
+        joined = (np.concatenate(part) for part in zip(*parts, strict=True))
+        counts, sources, via = joined if parts else (found[:0], found[:0], found[:0])
+        return found, np.array(within), counts, place[sources] - 1, via
 
 
 def extend(state: State, change: Change) -> tuple[State, Tensor]:
@@ -162,13 +155,10 @@ def extend(state: State, change: Change) -> tuple[State, Tensor]:
     graph = graph.with_arcs(known, arcs, anew=change.weights is not None)
     here = known < 0
     parts: dict[str, Any] = {part.name: getattr(graph, part.name) for part in fields(GrowingGraph)}
-    extended = ExtendedGraph(
-        **parts,
-        base=graph,
-        x=torch.empty(0, graph.width) if change.x is None else change.x,
-        pairs=torch.from_numpy(pairs[:, here]),
-        more=None if arcs is None else torch.from_numpy(arcs[here]),
-    )
+    if graph.arcs is not None and arcs is not None:
+        parts["arcs"] = Grown.of(np.concatenate([graph.arcs.array, arcs[here]]))
+    x = torch.empty(0, graph.width) if change.x is None else change.x
+    extended = ExtendedGraph(**parts, base=graph, x=x, pairs=torch.from_numpy(pairs[:, here]))
     return replace(state, graph=extended, beside=state), torch.arange(n, n + m)
 
 
@@ -182,8 +172,3 @@ def join_rows(above: Features, below: Features) -> Features:
         torch.cat([getattr(above, name), getattr(under, name)]) for name in ("values", "indices")
     )
     return SparseRows(values, indices, indptr, above.num_columns)
-
-
-def _keys(pairs: Tensor, num_nodes: int) -> Tensor:
-    """Encodes undirected pairs ``[2, *]``."""
-    return pairs.max(dim=0).values * num_nodes + pairs.min(dim=0).values

@@ -349,9 +349,10 @@ class GrowingGraph:
         found = self.names.where(ids)
         if (found < 0).any():
             at = int(np.argmax(found < 0))
+            remedy = "correct the name" if what == "ids" else "learn the node or correct the name"
             raise InputError(
                 f"Expected '{what}' to name known nodes (got {show(ids[at])} in row {at + 1}); "
-                "add the node first or correct the name."
+                f"{remedy}."
             )
         return torch.from_numpy(found)
 

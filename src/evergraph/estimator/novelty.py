@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from torch import Tensor
 
 from evergraph.errors import InputError
 from evergraph.estimator.graph import Array
+from evergraph.estimator.near import embeddings
 from evergraph.estimator.state import State
 from evergraph.rng import evenly_spaced
 
@@ -51,8 +53,6 @@ class Novelty:
         parts = [torch.nonzero(mask).flatten() for mask in (shown, ~shown)]
         parts = [part[evenly_spaced(part.numel(), COMPARED, part.device)] for part in parts]
         compared = torch.cat(parts).sort().values
-        self._judged: tuple[Array, Array] | None = None  # held-out nodes: novelty, summed weights
-        self._pca: Any = None
         self._forest: Any = None
         self._usual = np.ones(len(state.classes))  # g_c
         self._left_out = np.full(len(shown), np.nan)  # g of nodes that the forest learned from
@@ -72,7 +72,7 @@ class Novelty:
         from sklearn.ensemble import ExtraTreesClassifier  # noqa: PLC0415 - slow to import
 
         seed = self.state.config.parameters.seed
-        proba = self._probabilities(self.state, nodes)
+        proba = self.state.probabilities(self.state.logits(self.device, nodes)).numpy()
         given, x = proba.argmax(axis=1), np.hstack([self.embed(self.state, nodes), proba])
         weights = np.ones(len(nodes))
         for _ in range(2):
@@ -90,27 +90,23 @@ class Novelty:
             weights = np.where(labelled, (1 / self._usual - 1)[given].clip(min=1e-3), 1.0)
         self._left_out[nodes.numpy()] = chance
 
-    def _probabilities(self, state: State, rows: Tensor) -> Array:
-        found: Array = state.probabilities(state.logits(self.device, rows)).numpy()
-        return found
+    @cached_property
+    def _pca(self) -> Any:
+        from sklearn.decomposition import PCA  # noqa: PLC0415 - slow to import
+
+        some = evenly_spaced(self.state.graph.num_nodes, MEASURED, torch.device("cpu"))
+        x, seed = embeddings(self.state, self.device, some), self.state.config.parameters.seed
+        count = min(DIMENSIONS, *x.shape)
+        return PCA(count, svd_solver="randomized", random_state=seed).fit(x.numpy())
 
     def embed(self, state: State, rows: Tensor) -> Array:
         """Returns principal components of nodes' embeddings, ``[m, b]``."""
-        from sklearn.decomposition import PCA  # noqa: PLC0415 - slow to import
-
-        if self._pca is None:
-            some = torch.arange(self.state.graph.num_nodes)
-            some = some[evenly_spaced(some.numel(), MEASURED, some.device)]
-            x, seed = self.state.embeddings(self.device, some), self.state.config.parameters.seed
-            count = min(DIMENSIONS, *x.shape)
-            self._pca = PCA(count, svd_solver="randomized", random_state=seed).fit(x.numpy())
-        parts = torch.split(rows, MEASURED)
-        found = [self._pca.transform(state.embeddings(self.device, part).numpy()) for part in parts]
-        return np.concatenate(found)
+        parts = (embeddings(state, self.device, part) for part in torch.split(rows, MEASURED))
+        return np.concatenate([self._pca.transform(part.numpy()) for part in parts])
 
     def scores(self, state: State, rows: Tensor) -> Array:
         """Returns the novelty of nodes, 0 to 1, ``[m]``; rows may come from an extended state."""
-        proba = self._probabilities(state, rows)
+        proba = state.probabilities(state.logits(self.device, rows)).numpy()
         likely = np.sqrt(proba.max(axis=1))
         if self._forest is None or not rows.numel():
             return np.asarray(1 - likely)
@@ -126,26 +122,30 @@ class Novelty:
     def threshold(self, reject: float) -> float:
         """Returns the novelty that a share ``reject`` of held-out nodes is above.
 
-        It is the conformal quantile: a node of a known class, exchangeable with those held out, is
-        refused with at most that probability. Judges weigh as they do for probabilities.
+        It is the conformal quantile, between two nodes where it falls there: a node of a known
+        class, exchangeable with those held out, is refused with that probability. Judges weigh as
+        they do for probabilities.
         """
         if not isinstance(reject, float | int) or not 0 < reject < 1:
             raise InputError(f"Expected 'reject' between 0 and 1 (got {reject!r}); give 0.05.")
-        judges, weights = self.state.shifted_judges(self.device)
-        count = judges.numel()
+        scores, below = self._judged
+        count = scores.size
         if count < math.ceil(1 / reject) - 1:
             raise InputError(
                 f"Expected at least {math.ceil(1 / reject) - 1} held-out nodes to refuse "
                 f"{100 * reject:g} % (got {count}); learn more labels with a "
                 "'validation_fraction' above 0."
             )
-        if self._judged is None:
-            scores = self.scores(self.state, judges)
-            order = np.argsort(scores)
-            self._judged = scores[order], np.cumsum(weights[order])
-        scores, below = self._judged
         wanted = (1 - reject) * below[-1] * (1 + 1 / count)  # one more node, as novel as can be
-        return float(scores[min(np.searchsorted(below, wanted * (1 - 1e-9)), count - 1)])
+        return float(np.interp(wanted, below, scores))
+
+    @cached_property
+    def _judged(self) -> tuple[Array, Array]:
+        """Novelty of held-out nodes, ascending, and their weights added up."""
+        judges, weights = self.state.shifted_judges(self.device)
+        scores = self.scores(self.state, judges)
+        order = np.argsort(scores)
+        return scores[order], np.cumsum(weights[order])
 
 
 def novel_nodes(
@@ -172,17 +172,15 @@ def _groups(space: Array, seed: int) -> Array:
     from sklearn.cluster import KMeans  # noqa: PLC0415 - slow to import
     from sklearn.metrics import silhouette_score  # noqa: PLC0415 - as above
 
-    best = (-1.0, np.zeros(len(space), dtype=np.int64))
+    best, found = -1.0, np.zeros(len(space), dtype=np.int64)
     for count in range(2, min(MOST_GROUPS, len(space) // FEWEST) + 1):
         labels = KMeans(count, n_init=3, random_state=seed).fit_predict(space)
         if np.unique(labels).size > 1:
             size = min(len(space), MEASURED)
             good = silhouette_score(space, labels, sample_size=size, random_state=seed)
-            best = max(best, (float(good), labels), key=lambda pair: pair[0])
-    counts = np.bincount(best[1])
-    rank = np.empty_like(counts)
-    rank[np.argsort(-counts, kind="stable")] = np.arange(1, counts.size + 1)
-    return rank[best[1]]
+            best, found = (good, labels) if good > best else (best, found)
+    largest = np.argsort(-np.bincount(found), kind="stable")
+    return 1 + np.argsort(largest)[found]
 
 
 def last_novel(state: State, device: torch.device) -> dict[str, Any] | None:
@@ -193,13 +191,9 @@ def last_novel(state: State, device: torch.device) -> dict[str, Any] | None:
     held = state.held_out.pairs.length
     if not state.classes or held < math.ceil(1 / REJECT) - 1:
         return None
-    rows, first = state.unlabelled(), 0
-    for entry in reversed(state.history):
-        if entry.removed_nodes:
-            break
-        if entry.new_nodes:
-            first = state.graph.num_nodes - entry.new_nodes
-            break
+    rows = state.unlabelled()
+    moved = next(e for e in reversed(state.history) if e.removed_nodes or e.new_nodes)
+    first = 0 if moved.removed_nodes else state.graph.num_nodes - moved.new_nodes
     last = rows[rows >= first]
     asked = last[evenly_spaced(last.numel(), LOOKED_AT, last.device)]
     if not asked.numel():

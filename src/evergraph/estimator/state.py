@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -20,24 +18,13 @@ from evergraph.errors import InputError
 from evergraph.estimator.blocks import Stored
 from evergraph.estimator.config import EstimatorConfig
 from evergraph.estimator.graph import GrowingGraph, Grown, Id
-from evergraph.events import Event, Stage
+from evergraph.estimator.near import one_thread, predict_beside, predict_by_blocks, predict_near
+from evergraph.events import OnEvent
 from evergraph.files import to_device
-from evergraph.methods import Method, make_method
-from evergraph.methods.analytic import Analytic
+from evergraph.methods import make_method
 from evergraph.methods.context import TaskContext
-from evergraph.metrics import (
-    Array,
-    calibration_error,
-    evened,
-    fit_exponent,
-    fit_temperature,
-    shift_weights,
-    softmax,
-)
+from evergraph.metrics import Array, calibrate, evened, shift_weights
 from evergraph.nn.device import Plan, denormals_flushed
-from evergraph.nn.encoders import Block
-from evergraph.nn.model import Output
-from evergraph.nn.receptive_field import ReceptiveField, receptive_field
 from evergraph.stream import Adjacency, GraphView, LabelledNodes
 from evergraph.stream.features import Scale
 from evergraph.train import (
@@ -45,17 +32,13 @@ from evergraph.train import (
     learner_state,
     make_context,
     restore_learner,
-    takes_plain_path,
 )
 from evergraph.validation import Config
 
 #: Up to so many nodes all are predicted at once; beyond that those that are asked for.
 SMALL = 10_000
-#: Above so many nodes a network predicts all of them in blocks of so many.
-MANY, BLOCK = 50_000, 10_000
-#: How far from new nodes scores of a large graph are propagated anew, and the most nodes that are
-#: read for it; where there are more, less far.
-NEAR, CROWD = 2, 1_000
+#: Above so many nodes a network predicts all of them in blocks.
+MANY = 50_000
 #: The most held-out nodes that judge one change.
 MOST_JUDGED = 500
 #: About how many nodes of a large graph tell the class shares of those without a label.
@@ -170,39 +153,6 @@ class Edits:
         """Returns the graph as the method wants it; the same object when nothing changed."""
         return graph.edit(add=self.added, remove=self.deleted) if self else graph
 
-    def field(self, graph: GrowingGraph, nodes: Tensor, depth: int) -> ReceptiveField:
-        """Finds what ``depth`` layers need of the graph as the method wants it.
-
-        A way may lead over new edges. In place of features there are the nodes whose features are
-        read.
-        """
-        if not self:
-            return graph.field(nodes, depth)
-        if graph.arcs is not None:  # what removed edges weighed is known of the whole graph alone
-            everyone = torch.arange(graph.num_nodes)
-            return receptive_field(everyone, self.apply(graph.adjacency), nodes, depth)
-        # The graph may have gained or lost some of these edges itself since.
-        added = self.added[:, ~graph.has_edges(self.added)]
-        deleted = self.deleted[:, graph.has_edges(self.deleted)]
-        inner = torch.unique(torch.cat([nodes, _others(added, nodes)]))
-        for _ in range(depth - 1):
-            around = graph.neighbourhood(inner, 1).nodes
-            inner = torch.unique(torch.cat([around, _others(added, around)]))
-        near = graph.neighbourhood(inner, 1)
-        degree = near.adjacency.whole_degree
-        assert degree is not None
-        for pairs, sign in ((added, 1), (deleted, -1)):
-            ends = pairs.flatten()
-            ends = ends[torch.isin(ends, near.nodes)]
-            counts = torch.bincount(near.rows(ends), minlength=degree.numel())
-            degree = degree + sign * counts
-        there = (
-            near.rows(pairs[:, torch.isin(pairs, near.nodes).all(dim=0)])
-            for pairs in (added, deleted)
-        )
-        after = replace(near.adjacency.edit(*there), whole_degree=degree)
-        return receptive_field(near.nodes, after, near.rows(nodes), depth)
-
     def renumbered(self, new_rows: Tensor) -> Edits:
         """Follows nodes to new rows; pairs with a removed end are dropped."""
         moved = [new_rows[pairs] for pairs in (self.added, self.deleted)]
@@ -313,7 +263,7 @@ class State:
         accuracy = 100.0 * float((right * weights).sum()) / float(weights.sum())
         held = (logits.double().numpy(), labels.numpy())
         judged = torch.bincount(labels, minlength=k).tolist()
-        return Judgement(accuracy, by_class, *_calibrate(*held, shifted), judged=judged)
+        return Judgement(accuracy, by_class, *calibrate(*held, shifted), judged=judged)
 
     def shifted_judges(self, device: torch.device) -> tuple[Tensor, Array]:
         """Returns held-out nodes that judge, and weights for the classes of unlabelled nodes."""
@@ -326,16 +276,12 @@ class State:
         self, device: torch.device, judges: LabelledNodes, weights: Tensor
     ) -> tuple[Tensor, Array]:
         """Returns logits of judges, and weights as unlabelled nodes have the classes."""
-        step, m = 1 if self._depth is None else self._few_unlabelled(), judges.nodes.numel()
-        logits = self.logits(device, torch.cat([judges.nodes, self.unlabelled(step)]))
+        count = self.graph.num_nodes - self.held_out.pairs.length - self.shown.length
+        step, m = 1 if self._depth is None else count // FEW_UNLABELLED, judges.nodes.numel()
+        logits = self.logits(device, torch.cat([judges.nodes, self.unlabelled(max(1, step))]))
         some, others = (part.double().numpy() for part in (logits[:m], logits[m:]))
         shift = shift_weights(some, judges.labels.numpy(), weights.numpy(), others)
         return logits[:m], weights.numpy() * shift
-
-    @property
-    def temperature(self) -> float:
-        """What logits are divided by for probabilities, as the last change found it."""
-        return self.history[-1].temperature if self.history else 1.0
 
     @property
     def uncalibrated(self) -> bool:
@@ -345,9 +291,10 @@ class State:
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """Turns logits into calibrated probabilities, ``[m, k]``."""
-        exponent = self.history[-1].exponent if self.history else 0.0
+        last = self.history[-1] if self.history else None
+        exponent, temperature = (last.exponent, last.temperature) if last else (0.0, 1.0)
         even = torch.from_numpy(evened(logits.double().numpy(), exponent))
-        return torch.softmax(even / self.temperature, dim=1)
+        return torch.softmax(even / temperature, dim=1)
 
     @property
     def class_labels(self) -> list[int]:
@@ -386,16 +333,8 @@ class State:
         rows = torch.arange(0, n, step)
         return rows[~known[rows]]
 
-    def _few_unlabelled(self) -> int:
-        """Returns the step that makes unlabelled nodes few."""
-        count = self.graph.num_nodes - self.held_out.pairs.length - self.shown.length
-        return max(1, count // FEW_UNLABELLED)
-
     def logits(
-        self,
-        device: torch.device,
-        rows: Tensor | None = None,
-        on_event: Callable[[Event], None] | None = None,
+        self, device: torch.device, rows: Tensor | None = None, on_event: OnEvent | None = None
     ) -> Tensor:
         """Predicts nodes over every class, ``[m, k]`` on the CPU; all nodes by default.
 
@@ -407,10 +346,11 @@ class State:
             depth = self._depth
             with denormals_flushed(), torch.no_grad():
                 if depth is not None and rows is not None and n > 10 * rows.numel():
-                    with _one_thread():
-                        return self._predict_near(rows, depth, device).cpu()
+                    with one_thread():
+                        return predict_near(self, rows, depth, device).cpu()
                 if self.beside is not None and self.beside.powers is not None and rows is not None:
-                    return self._predict_beside(rows)
+                    with one_thread():
+                        return predict_beside(self, rows)
                 self.computed["logits"] = self._predict(device, on_event).cpu()
         found = self.known_logits
         if found is None:
@@ -436,16 +376,11 @@ class State:
         """Takes over another state's predictions, which must be the same."""
         self.computed["logits"] = other.known_logits
 
-    def _predict(
-        self, device: torch.device, on_event: Callable[[Event], None] | None = None
-    ) -> Tensor:
+    def _predict(self, device: torch.device, on_event: OnEvent | None = None) -> Tensor:
         """Puts the learner before the present graph, without any label."""
-        learner, method = self.learner, self.learner.method
-        if device.type != "cpu":
-            learner = move(learner, self.config, device)
-        by_network = type(method).predict_logits is Method.predict_logits
-        if by_network and self.graph.num_nodes > MANY:
-            return self._predict_by_blocks(learner, device, on_event)
+        learner = self.learner_on(device)
+        if learner.method.predicts_by_network and self.graph.num_nodes > MANY:
+            return predict_by_blocks(self, learner, device, on_event)
         return learner.method.predict_logits(self._context(learner, device))
 
     def _context(self, learner: Learner, device: torch.device) -> TaskContext:
@@ -465,119 +400,13 @@ class State:
     def powers(self) -> list[Tensor] | None:
         """All nodes' scores after every step of propagation, where a large graph has such."""
         method = self.learner.method
-        if self.graph.num_nodes <= SMALL or not isinstance(method, Analytic):
+        if self.graph.num_nodes <= SMALL or method.embedding_reach() is None:
             return None
         return method.score_powers(self._context(self.learner, torch.device("cpu")))
 
-    def _predict_beside(self, rows: Tensor) -> Tensor:
-        """Predicts new nodes where scores are propagated, on the CPU, nearly as all at once.
-
-        Farther than :data:`NEAR` steps away scores count as they are without the new nodes, after
-        every step of propagation (decision 0041 says how near that is).
-        """
-        base, method, graph = self.beside, self.learner.method, self.graph
-        assert isinstance(method, Analytic)
-        assert base is not None
-        assert base.powers is not None
-        inner, reach = torch.unique(rows), method.embedding_reach()
-        assert reach is not None
-        nodes, part = _around(graph, inner)
-        for _ in range(NEAR):
-            wider = _around(graph, nodes)
-            if wider[0].numel() > CROWD:
-                break
-            inner, (nodes, part) = nodes, wider
-        there = nodes.clamp(max=base.graph.num_nodes - 1)  # what is not is found anew
-        with _one_thread():
-            own = self._predict_near(inner, reach, torch.device("cpu"))
-            known = [scores[there] for scores in base.powers]
-            found = method.predict_within(own, part, known)
-        return found[torch.searchsorted(inner, rows)]
-
-    def _predict_by_blocks(
-        self, learner: Learner, device: torch.device, on_event: Callable[[Event], None] | None
-    ) -> Tensor:
-        """Predicts all nodes layer by layer, a block of them at a time.
-
-        Held are the rows of one layer or two and a block's edges: no graph is sorted or copied.
-        """
-        model, n = learner.model, self.graph.num_nodes
-        assert model is not None
-        plain = takes_plain_path(learner.method)
-        path = "plain" if plain else model.config.attention
-        total, done = len(model.encoder.layers) * -(-n // BLOCK), count()
-
-        def blocks() -> Iterator[Block]:
-            for nodes in torch.split(torch.arange(n), BLOCK):
-                if on_event is not None:
-                    on_event(Stage(learner.next_task, "predicting", next(done), total))
-                field = self.edits.field(self.graph, nodes, 1)
-                assert isinstance(field.features, Tensor)
-                assert isinstance(field.graphs, tuple)
-                yield nodes.to(device), field.features.to(device), field.graphs[0].to(device)
-
-        found = torch.empty(n, model.head.num_classes, device=device)
-        features = self.graph.features.to(device)
-        for nodes, h in model.eval().encoder.by_blocks(features, blocks, path):
-            found[nodes] = model.classify(h, plain=plain)
-        return found
-
-    def _predict_near(self, rows: Tensor, depth: int, device: torch.device) -> Tensor:
-        """Predicts nodes from their neighbourhood."""
-        learner, field, place = self._near(rows, depth, device)
-        if type(learner.method).predict_logits is not Method.predict_logits:
-            seed, k = self.config.parameters.seed, len(self.classes)
-            return learner.method.predict_field(field, k, seed=seed)[place]
-        return _run(learner, field).logits[place]
-
-    def _near(
-        self, rows: Tensor, depth: int, device: torch.device
-    ) -> tuple[Learner, ReceptiveField, Tensor]:
-        """Finds what some nodes depend on; also where each of them is among what it gives."""
-        wanted, place = torch.unique(rows, return_inverse=True)
-        field = self.edits.field(self.graph, wanted, depth)
-        assert isinstance(field.features, Tensor)
-        field = replace(field, features=self.graph.take(field.features)).to(device)
-        learner = self.learner if device.type == "cpu" else move(self.learner, self.config, device)
-        return learner, field, place
-
-    def embeddings(self, device: torch.device, rows: Tensor) -> Tensor:
-        """Returns what the classes of nodes are told by, ``[m, d]`` on the CPU.
-
-        That is the last hidden layer of a network and the rows of a closed form; logits where a
-        method predicts otherwise.
-        """
-        method, depth = self.learner.method, self.config.model.num_layers
-        by_network = type(method).predict_logits is Method.predict_logits
-        reach = depth if by_network else method.embedding_reach()
-        if reach is None:
-            return self.logits(device, rows)
-        found, seed = [], self.config.parameters.seed
-        with denormals_flushed(), torch.no_grad(), _one_thread(rows.numel() < FEW_UNLABELLED):
-            for part in torch.split(rows, BLOCK):
-                learner, field, place = self._near(part, reach, device)
-                if by_network:
-                    h = _run(learner, field).h
-                else:
-                    h = learner.method.embed_field(field, seed=seed)
-                found.append(h[place].cpu())
-        return torch.cat(found)
-
-
-def _around(graph: GrowingGraph, nodes: Tensor) -> tuple[Tensor, Adjacency]:
-    """Returns nodes with their neighbours, and the edges into the nodes."""
-    field = graph.field(nodes, 1)
-    assert isinstance(field.features, Tensor)
-    assert isinstance(field.graphs, tuple)
-    return field.features, field.graphs[0]
-
-
-def _run(learner: Learner, field: ReceptiveField) -> Output:
-    """Runs the network on a receptive field."""
-    assert learner.model is not None
-    model, plain = learner.model.eval(), takes_plain_path(learner.method)
-    output: Output = model(field.features, field.graphs, field.rows, plain=plain)
-    return output
+    def learner_on(self, device: torch.device) -> Learner:
+        """Returns the learner, a copy of it where the device is another than the CPU."""
+        return self.learner if device.type == "cpu" else move(self.learner, self.config, device)
 
 
 def move(learner: Learner, config: EstimatorConfig, device: torch.device) -> Learner:
@@ -613,37 +442,8 @@ def draw_share(
     return labelled.take(torch.sort(torch.cat(chosen)).values)
 
 
-def _calibrate(logits: Array, labels: Array, weights: Array) -> tuple[float, float, float | None]:
-    """Fits exponent and temperature; the error of each half is with the other's temperature."""
-    exponent, half = fit_exponent(logits, labels, weights), np.arange(labels.size) % 2 == 0
-    even, error = evened(logits, exponent), None
-    if not half.all():
-        proba = np.empty_like(logits)
-        for mine in (half, ~half):
-            temperature = fit_temperature(even[~mine], labels[~mine], weights[~mine])
-            proba[mine] = softmax(even[mine] / temperature)
-        error = calibration_error(proba, labels, weights)
-    return fit_temperature(even, labels, weights), exponent, error
-
-
-@contextmanager
-def _one_thread(small: bool = True) -> Iterator[None]:
-    """Computes something small alone: on a busy machine other threads are waited for longer."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1 if small else threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 def _percent(right: Tensor) -> float | None:
     return 100.0 * int(right.sum()) / right.numel() if right.numel() else None
-
-
-def _others(pairs: Tensor, nodes: Tensor) -> Tensor:
-    """Returns the other ends of pairs ``[2, *]`` that have an end among nodes."""
-    return pairs.flip(0)[torch.isin(pairs, nodes)]
 
 
 def _undirected(keys: Tensor, num_nodes: int) -> Tensor:

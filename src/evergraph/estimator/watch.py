@@ -112,7 +112,7 @@ def wilson(right: Any, count: Any) -> tuple[Any, Any]:
     return (centre - room) / (count + Z**2), (centre + room) / (count + Z**2)
 
 
-def newcombe(new: tuple[float, float], old: tuple[float, float]) -> tuple[float, float]:
+def newcombe(new: tuple[Any, Any], old: tuple[Any, Any]) -> tuple[Any, Any]:
     """Returns the 95 % interval of the difference of two shares, (part, count) (Newcombe, 1998)."""
     (low, high), (low_old, high_old) = wilson(*new), wilson(*old)
     a, b = new[0] / new[1], old[0] / old[1]
@@ -148,30 +148,24 @@ def _compare(
 
 def _accuracy(state: State) -> list[Comparison]:
     """Compares each class with the past change whose judges are surest that it was good."""
-    *past, last = state.history
     since = max((at for at, e in enumerate(state.history) if e.removed_classes), default=0)
-    method, found = state.learner.method, []
-    remedy = "check its latest labels and label more of its nodes"
+    if since == len(state.history) - 1:
+        return []
+    method, remedy = state.learner.method, "check its latest labels and label more of its nodes"
     if method.buffer is not None and not method.takes_back:
         remedy = "label more of its nodes, or begin with a larger buffer"
-    if not past[since:]:
-        return []
-    (right, count), (then, of) = (_judged(part) for part in ([last], past[since:]))
-    surely = np.where(of >= FEW_JUDGES, wilson(then, of.clip(min=1))[0], -1)
-    pairs = []
-    for label, (name, certain) in enumerate(zip(state.classes, surely, strict=False)):
-        at = int(certain.argmax())
-        if certain[at] >= 0 and count[label : label + 1].sum() >= FEW_JUDGES:
-            now = int(right[label, 0]), int(count[label, 0])
-            pairs.append((name, now, (int(then[label, at]), int(of[label, at]))))
-    (right, count), (best, of) = (
-        np.array([p[at] for p in pairs]).reshape(-1, 2).T for at in (1, 2)
-    )
-    p = hypergeom.cdf(right, count + of, right + best, count)  # Fisher's exact test, one-sided
-    for (name, now, past_best), chance in zip(pairs, p.tolist(), strict=True):
-        shares, ends = (now[0] / now[1], past_best[0] / past_best[1]), newcombe(now, past_best)
-        found.append(_compare("accuracy", shares, ends, chance, where=str(name), remedy=remedy))
-    return found
+    right, count = _judged(state.history[since:])
+    surely = np.where(count >= FEW_JUDGES, wilson(right, count.clip(min=1))[0], -1)
+    best = surely[:, :-1].argmax(axis=1)
+    known = np.flatnonzero((surely[:, -1] >= 0) & (surely[np.arange(len(best)), best] >= 0))
+    now, then = ((right[known, at], count[known, at]) for at in (-1, best[known]))
+    p = hypergeom.cdf(now[0], now[1] + then[1], now[0] + then[0], now[1])  # Fisher's, one-sided
+    shares, ends = (now[0] / now[1], then[0] / then[1]), newcombe(now, then)
+    parts = zip(known.tolist(), *shares, *ends, p, strict=True)
+    return [
+        _compare("accuracy", (a, b), (low, high), p, where=str(state.classes[at]), remedy=remedy)
+        for at, a, b, low, high, p in parts
+    ]
 
 
 def _judged(entries: Sequence[Entry]) -> tuple[Array, Array]:
@@ -221,9 +215,7 @@ def _features(state: State, new: Tensor, old: Tensor) -> list[Comparison]:
     for column in np.argsort(p, kind="stable")[:KEPT].tolist():
         name = state.columns[column] if state.columns else str(column + 1)
         a, b = share[:, column]
-        ends = newcombe((a * n, n), (b * m, m))
-        if column in usual:
-            ends = _band(a - b, n, m)
+        ends = _band(a - b, n, m) if column in usual else newcombe((a * n, n), (b * m, m))
         found.append(_compare("features", (a, b), ends, p[column], where=name))
     return found
 
@@ -268,16 +260,18 @@ def _degrees(state: State, new: Tensor, old: Tensor) -> tuple[list[Comparison], 
     """Compares degrees with those of the nodes there, and with those of earlier newcomers.
 
     Where nodes gather edges with time newcomers always have few: both must differ, and the larger
-    p counts. The first batch is no newcomer.
+    p counts. The first batch is no newcomer: until there are any, those without an edge count.
     """
     sides = [state.graph.degree_of(rows).numpy()[:, None] for rows in (new, old)]
     sizes = np.frexp(sides[0].astype(float))[1]  # 0, 1, 2 to 3, 4 to 7, …
     arrivals = np.bincount(sizes[:, 0]).tolist()
     past = [np.repeat(np.arange(len(e.arrivals)), e.arrivals) for e in state.history[1:-1]]
-    if sum(map(len, past)) < FEW_NEWCOMERS:
-        return [], arrivals
     (p,), shares = _kolmogorov(*sides)
-    (also,), _ = _kolmogorov(sizes, np.concatenate(past)[:, None])
+    if sum(map(len, past)) < FEW_NEWCOMERS:
+        mine, others = ((side == 0).sum(axis=0) for side in sides)
+        (also,) = _tail(mine, others, len(new), len(old))
+    else:
+        (also,), _ = _kolmogorov(sizes, np.concatenate(past)[:, None])
     a, b = shares[:, 0]
     return [_compare("degrees", (a, b), _band(a - b, len(new), len(old)), max(p, also))], arrivals
 

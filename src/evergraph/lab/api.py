@@ -6,14 +6,14 @@ A grid is seeds × methods × datasets as jobs; a finished run is found again an
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from evergraph.config import Presets, RunConfig, Variant, check_shared, resolve
 from evergraph.errors import InputError
-from evergraph.events import Event
+from evergraph.events import OnEvent
 from evergraph.files import make_folder, read_json, replacing, write_atomic, write_json
 from evergraph.lab.engines import OnDone, OnMessage, Resources, run_locally, run_on_ray
 from evergraph.lab.folder import Job, finished_runs, make_jobs, read_config
@@ -35,7 +35,7 @@ def run(
     settings: Mapping[str, Any] | None = None,
     presets: Presets = "tuned",
     output: str | Path | None = None,
-    on_event: Callable[[Event], None] | None = None,
+    on_event: OnEvent | None = None,
     device: str = "auto",
     data_root: str | Path | None = None,
 ) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -22,7 +21,7 @@ from typer import Option
 from evergraph import __version__
 from evergraph.config import SCHEMA_VERSION, RunConfig
 from evergraph.errors import InputError, unknown_name
-from evergraph.events import Event, TaskDone
+from evergraph.events import OnEvent, TaskDone
 from evergraph.files import write_atomic, write_json
 from evergraph.lab.diagnostics import Diagnostics
 from evergraph.lab.folder import Job, check_restored, load_checkpoint, save_checkpoint
@@ -34,7 +33,6 @@ from evergraph.stream import Graph, TaskStream
 from evergraph.stream.datasets import load_graph
 from evergraph.train import Learner, train
 
-OnEvent = Callable[[Event], None]
 #: Least seconds between two checkpoints of a trial: writing one takes longer than a short task.
 TRIAL_CHECKPOINT = 5.0
 Device = Annotated[str, "Device to use: auto, cpu or cuda."]

@@ -7,13 +7,12 @@ from functools import cached_property
 from pathlib import Path
 
 from evergraph.config import RunConfig
-from evergraph.events import Epoch, Event, TaskDone, TaskStarted
+from evergraph.events import Epoch, Event, OnEvent, TaskDone, TaskStarted
 from evergraph.lab import import_extra
 
 #: Epochs between two losses that are told: reading one may wait for the device.
 EVERY = 10
 
-OnEvent = Callable[[Event], None]
 #: The module of each.
 TRACKERS = {"tensorboard": "torch.utils.tensorboard", "mlflow": "mlflow"}
 

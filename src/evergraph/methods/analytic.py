@@ -25,7 +25,7 @@ from evergraph.closed_form.features import (
 )
 from evergraph.closed_form.moments import Moments
 from evergraph.closed_form.projection import principal_directions
-from evergraph.closed_form.propagation import mix, powers
+from evergraph.closed_form.propagation import powers, propagate_changed
 from evergraph.closed_form.ridge import Ridge
 from evergraph.closed_form.selection import GROUPED_NODES, JUDGED_NODES, Selection
 from evergraph.errors import InputError
@@ -287,10 +287,7 @@ class Analytic(Method[AnalyticConfig]):
         return self.moments.logits(found, num_classes)
 
     def score_powers(self, ctx: TaskContext) -> list[Tensor] | None:
-        """Returns scores after 0, 1, … steps of propagation, if that is how classes are inferred.
-
-        Each is ``[n, k]``.
-        """
+        """Returns scores after every step, if propagation is how classes are inferred."""
         chosen, embeds = self.selection, self.config.rows == "encoder"
         if embeds or chosen.kind is None or chosen.mean_field or chosen.teleport == 1:
             return None
@@ -298,18 +295,9 @@ class Analytic(Method[AnalyticConfig]):
         scores = self.moments.logits(scores, ctx.view.num_classes)
         return list(powers(scores, propagation_matrix(ctx.adjacency, "mean", self_loops=True)))
 
-    def predict_within(self, own: Tensor, part: Adjacency, known: Sequence[Tensor]) -> Tensor:
-        """Propagates the ``own`` scores ``[m, k]`` of nodes of which the rest of a graph is known.
-
-        That is the part with all edges into them, and the scores of its sources after every step,
-        of which the nodes' are found anew.
-        """
-        mean, steps = propagation_matrix(part, "mean", self_loops=True), []
-        assert part.own is not None
-        for before in known:
-            steps.append(before.index_copy(0, part.own, own))
-            own = mean.times(steps[-1].float()).to(before.dtype)
-        return mix(steps, self.selection.teleport)[part.own]
+    def propagate_near(self, own: Tensor, part: Adjacency, known: Sequence[Tensor]) -> Tensor:
+        """Propagates scores with the teleport probability that was chosen."""
+        return propagate_changed(own, part, known, self.selection.teleport)
 
     def embedding_reach(self) -> int | None:
         """Reaches as far as the hops, whether scores are propagated or not."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -13,6 +13,7 @@ from evergraph.events import Epoch, Stage
 from evergraph.memory.buffer import ReplayBuffer, neighbourhood_bytes
 from evergraph.methods.context import TaskContext
 from evergraph.nn.receptive_field import ReceptiveField
+from evergraph.stream.adjacency import Adjacency
 from evergraph.validation import Config
 
 #: What a method may declare that it learns from beyond current labels and its buffer: labels of
@@ -148,9 +149,14 @@ class Method(Generic[ConfigT]):
         """Returns logits of every node seen over every class seen, ``[n, k]``."""
         return ctx.observe().logits
 
+    @property
+    def predicts_by_network(self) -> bool:
+        """Whether its logits are those of the network."""
+        return type(self).predict_logits is Method.predict_logits
+
     def reach(self, num_layers: int) -> int | None:
         """Returns how many hops around a node its logits depend on; None: on the whole graph."""
-        return num_layers if type(self).predict_logits is Method.predict_logits else None
+        return num_layers if self.predicts_by_network else None
 
     def predict_field(self, field: ReceptiveField, num_classes: int, *, seed: int) -> Tensor:
         """Returns logits of the nodes of a receptive field, ``[m, k]``.
@@ -169,6 +175,23 @@ class Method(Generic[ConfigT]):
     def embed_field(self, field: ReceptiveField, *, seed: int) -> Tensor:
         """Returns embeddings of the nodes of a receptive field, ``[m, d]``."""
         raise NotImplementedError(f"{type(self).__name__} has embeddings and embeds no field")
+
+    def score_powers(self, ctx: TaskContext) -> list[Tensor] | None:
+        """Returns logits after 0, 1, … steps of score propagation, ``[n, k]``; None: there is none.
+
+        Called for a method that has embeddings but no reach, before new nodes are predicted.
+        """
+        return None
+
+    def propagate_near(self, own: Tensor, part: Adjacency, known: Sequence[Tensor]) -> Tensor:
+        """Propagates logits ``[m, k]`` of nodes whose graph has changed near them.
+
+        Args:
+            own: Their logits, not propagated.
+            part: All edges into them.
+            known: What :meth:`score_powers` returned of its sources, before the change.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has score powers and propagates nothing")
 
     def reads(self, num_old: int, num_nodes: int, num_layers: int) -> Reads | None:
         """Returns which part of a large graph learning a task reads; None: all of it.

@@ -345,7 +345,7 @@ REACH = 22.0
 
 
 def draw_frontier(spec: Spec) -> Figure | None:
-    """Draws PM against bytes kept and, where times were taken, seconds: a line of panels per dataset.
+    """Draws PM against bytes kept and seconds, if times were taken: a line of panels per dataset.
 
     A method that reads old labels sets the mark and does not compete.
     """
