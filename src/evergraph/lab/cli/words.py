@@ -11,7 +11,7 @@ import typer
 
 #: The commands as the help groups them: a title, and the names below it.
 GROUPS = {
-    "A graph of your own": ("learn", "predict", "explain", "inspect", "convert"),
+    "A graph of your own": ("learn", "predict", "explain", "inspect", "convert", "serve"),
     "Experiments": ("run", "compare", "tune", "resume", "report"),
     "The paper and the field": ("experiments", "reproduce", "field"),
     "What is available": ("datasets", "methods", "doctor"),
