@@ -43,23 +43,32 @@ class Queue:
 
     def __init__(self, folder: Path, most: int = MOST_WAITING) -> None:
         self.path, self.most = folder / NAME, most
-        with self._open() as db:
-            about = [
-                db.execute(f"PRAGMA {key}").fetchone()[0]
-                for key in ("application_id", "user_version")
-            ]
-            if about == [0, 0] and not db.execute("SELECT 1 FROM sqlite_master").fetchone():
-                db.execute("PRAGMA journal_mode=WAL")
-                db.execute("BEGIN IMMEDIATE")
-                db.execute(TABLE)
-                db.execute(f"PRAGMA application_id={APPLICATION}")
-                db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-                db.execute("COMMIT")
-            elif about != [APPLICATION, SCHEMA_VERSION]:
-                raise InputError(
-                    f"Expected '{self.path}' to be a queue of this release (got another file); "
-                    "move it away."
-                )
+        try:
+            with self._open() as db:
+                self._make(db)
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                told = f"to open '{self.path}' (got: {error}); check the disk"
+            else:
+                told = f"'{self.path}' to be a queue (got another file); move it away"
+            raise InputError(f"Expected {told}.") from None
+
+    def _make(self, db: sqlite3.Connection) -> None:
+        """Makes the table if nothing is there; what others made is left alone."""
+        keys = ("application_id", "user_version")
+        about = [db.execute(f"PRAGMA {key}").fetchone()[0] for key in keys]
+        if about == [0, 0] and not db.execute("SELECT 1 FROM sqlite_master").fetchone():
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("BEGIN IMMEDIATE")
+            db.execute(TABLE)
+            db.execute(f"PRAGMA application_id={APPLICATION}")
+            db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+            db.execute("COMMIT")
+        elif about != [APPLICATION, SCHEMA_VERSION]:
+            raise InputError(
+                f"Expected '{self.path}' to be a queue of this release (got another file); move it "
+                "away."
+            )
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

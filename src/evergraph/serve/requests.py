@@ -9,7 +9,14 @@ from pydantic_core import from_json
 
 from evergraph.errors import InputError, one_line
 from evergraph.estimator.extended import extend
-from evergraph.estimator.inputs import Change, make_change, read_ids, read_labels
+from evergraph.estimator.inputs import (
+    Change,
+    make_change,
+    read_edges,
+    read_ids,
+    read_labels,
+    unique_ids,
+)
 from evergraph.estimator.state import State
 from evergraph.validation import Config, parse
 
@@ -22,8 +29,7 @@ MOST_KEY = 200
 
 Name = StrictInt | StrictStr
 Names = Annotated[list[Name], Field(max_length=MOST_ROWS)]
-Rows = Annotated[list[Any], Field(max_length=MOST_ROWS)]  # NumPy reads them, which is faster
-Pairs = Annotated[list[tuple[Name, Name]], Field(max_length=MOST_ROWS)]
+Rows = Annotated[list[Any], Field(max_length=MOST_ROWS)]  # the estimator reads what is in them
 
 
 class Question(Config):
@@ -31,7 +37,7 @@ class Question(Config):
 
     ids: list[Name] = Field(min_length=1, max_length=MOST_ASKED)
     x: Rows | None = None
-    edges: Pairs | None = None
+    edges: Rows | None = None
     top: int = Field(default=1, ge=1, le=1000)
     reject: float | None = Field(default=None, gt=0, lt=1)
     explain: bool = False
@@ -61,12 +67,12 @@ class Teaching(Config):
 
     ids: Names = Field(default_factory=list)
     x: Rows | None = None
-    edges: Pairs = Field(default_factory=list)
-    labels: Pairs = Field(default_factory=list)
+    edges: Rows = Field(default_factory=list)
+    labels: Rows = Field(default_factory=list)
     updated: Names = Field(default_factory=list)
     updated_x: Rows | None = None
     removed: Names = Field(default_factory=list)
-    removed_edges: Pairs = Field(default_factory=list)
+    removed_edges: Rows = Field(default_factory=list)
 
     def change(self, state: State) -> Change:
         """Makes the change for a state."""
@@ -79,10 +85,8 @@ class Teaching(Config):
             raise InputError(
                 "Expected 'updated_x' with a row for each of 'updated' (got none); give them."
             )
-        names = [name for name, _ in self.labels]
-        if len(set(names)) < len(names):
-            raise InputError("Expected one label per node in 'labels' (got two); keep one.")
-        labels = read_labels(dict(self.labels), [], state.classes)
+        nodes, named = read_edges(self.labels, "labels")
+        labels = read_labels(named, unique_ids(nodes, "labels"), state.classes)
         given |= {"labels": labels, "classes": set(labels.values())}
         return make_change("learn", columns=state.columns, **given)
 

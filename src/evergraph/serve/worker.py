@@ -83,10 +83,11 @@ class Worker:
                 return
             log("worker died", code=code)
             with suppress(Exception):  # the disk may be full: it is started again all the same
-                self._count()
+                self.count_death()
             self._stopping.wait(AGAIN)
 
-    def _count(self) -> None:
+    def count_death(self) -> None:
+        """Notes that the process died, and refuses a change that it always dies of."""
         found = self.queue.died()
         if found is not None and found[1] >= MOST_DEATHS:
             sentence = (

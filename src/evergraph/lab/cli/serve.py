@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -71,7 +72,22 @@ def serve(
     torch.set_num_threads(1)  # other threads of the server need the cores
     limits = Limits(body=body << 20, bodies=max(body << 22, 64 << 20), requests=requests)
     options = Options(state, access.read_only, device, Tokens(*tokens), limits, queue)
-    uvicorn.run(make_app(options), host=access.host, port=access.port, **settings(options))
+    with _listening(access.host, access.port) as listener:
+        port = listener.getsockname()[1]
+        host = f"[{access.host}]" if ":" in access.host else access.host
+        print(f"Serving {state} at http://{host}:{port} (Ctrl-C stops)", flush=True)
+        server = uvicorn.Server(uvicorn.Config(make_app(options), **settings(options)))
+        server.run(sockets=[listener])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise InputError(
+            f"Expected to listen on '{host}', port {port} (got: {error.strerror}); choose another."
+        ) from None
 
 
 def _token(path: Path | None) -> str | None:
