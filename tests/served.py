@@ -52,7 +52,12 @@ def serving(options: Any) -> Iterator[Ask]:
     try:
         wait_for(lambda: server.started or not thread.is_alive())
         port = server.servers[0].sockets[0].getsockname()[1]
-        yield lambda *words, **named: request(port, *words, **named)
+
+        def ask(*words: Any, **named: Any) -> Any:
+            return request(port, *words, **named)
+
+        ask.port = port  # type: ignore[attr-defined]
+        yield ask
     finally:
         server.should_exit = True
         thread.join(timeout=30)

@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from evergraph import __version__
 from evergraph.errors import InputError, one_line
 from evergraph.serve.answers import Answers, NotFound
-from evergraph.serve.guard import Guard, Limits, Tokens
+from evergraph.serve.guard import Guard, Impatient, Limits, Tokens
 from evergraph.serve.metrics import Metrics
 from evergraph.serve.queue import MOST_WAITING, Full, Queue
 from evergraph.serve.requests import Question, Teaching, read_body
@@ -131,7 +132,7 @@ def settings(options: Options) -> dict[str, Any]:
     return {
         "lifespan": "on",
         "ws": "none",
-        "http": "h11",
+        "http": partial(Impatient, patience=options.limits.body_seconds),
         "access_log": False,
         "log_level": "warning",
         "server_header": False,

@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
 from evergraph.serve.metrics import Metrics
 from evergraph.serve.worker import log
 
@@ -167,6 +169,28 @@ class Guard:
         except BaseException:
             self.held -= size
             raise
+
+
+class Impatient(H11Protocol):
+    """uvicorn's connection, which ends when no request comes or nobody takes the answer."""
+
+    def __init__(self, *words: Any, patience: float, **named: Any) -> None:
+        super().__init__(*words, **named)
+        self.patience = patience
+
+    def connection_made(self, transport: Any) -> None:
+        """Begins to watch a connection."""
+        super().connection_made(transport)
+        self.loop.call_later(self.patience, self._look, None)
+
+    def _look(self, before: Any) -> None:
+        idle = self.cycle is before and (before is None or before.response_complete)
+        if self.transport.is_closing():  # perhaps with an answer that is being read
+            self.loop.call_later(self.patience, self.transport.abort)
+        elif idle:
+            self.transport.abort()
+        else:
+            self.loop.call_later(self.patience, self._look, self.cycle)
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
