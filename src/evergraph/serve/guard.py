@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import socket
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
@@ -181,6 +182,8 @@ class Impatient(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         """Begins to watch a connection."""
         super().connection_made(transport)
+        # asyncio does so for sockets that say they are of TCP, which ours leaves open.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.loop.call_later(self.patience, self._look, None)
 
     def _look(self, before: Any) -> None:
