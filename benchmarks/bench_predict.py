@@ -70,7 +70,7 @@ def bare(state: State, *, fresh: bool) -> None:
 
 def predict(clf: ContinualNodeClassifier, ids: list[str]) -> None:
     """Predicts as if nothing had been predicted before."""
-    clf._now().__dict__.pop("_logits", None)
+    clf._now().computed.clear()
     clf.predict(ids)
 
 

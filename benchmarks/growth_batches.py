@@ -121,16 +121,14 @@ def fill(row: str, nodes: int, folder: Path, given: argparse.Namespace) -> dict[
 
 
 def use(row: str, nodes: int, folder: Path, given: argparse.Namespace) -> dict[str, Any]:
-    """Opens a state and predicts; memory is told beside that of a state of one batch."""
+    """Opens a state, predicts, and learns one batch; tells what is resident after each."""
     import torch  # noqa: PLC0415 - in this process alone
 
     from evergraph import ContinualNodeClassifier  # noqa: PLC0415
 
     torch.set_num_threads(given.threads)
-    method, settings, labelled = ROWS[row]
-    small = ContinualNodeClassifier(method, settings=settings, device="cpu")
-    small.learn(**batch(0, BATCH, labelled, 0, names=given.names))
-    taken, found = dict[str, list[float]](), {"baseline_mb": resident()}
+    labelled = ROWS[row][2]
+    taken, found = dict[str, list[float]](), {"imported_mb": resident()}
     with timed(taken, "open"):
         clf = ContinualNodeClassifier.load(folder, device="cpu")
     rng = np.random.default_rng(1)
@@ -143,17 +141,19 @@ def use(row: str, nodes: int, folder: Path, given: argparse.Namespace) -> dict[s
             with timed(taken, f"predict_{count}"):
                 clf.predict(ids)
     found |= {name: statistics.median(values) for name, values in taken.items()}
-    found["resident_mb"] = resident()
+    found |= memory("use")
+    clf.learn(**batch(nodes + REPEATS * BATCH, BATCH, labelled, 0, names=given.names)).save(folder)
+    found |= memory("learned")
     found["use_peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     say(**found)
     if given.small:
-        found["small"] = many_small(clf, folder, nodes + REPEATS * BATCH, given)
+        found["small"] = many_small(clf, folder, nodes + (REPEATS + 1) * BATCH, given)
     return found
 
 
 def forget(clf: Any) -> None:
     """Empties the cache of predictions."""
-    clf._now().__dict__.pop("_logits", None)
+    clf._now().computed.clear()
 
 
 def many_small(
@@ -200,6 +200,14 @@ def resident() -> float:
     """Returns the memory of this process in MB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 1e6
+
+
+def memory(name: str) -> dict[str, float]:
+    """Returns what is resident in MB: all of it, of this process alone, and of files."""
+    lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
+    kinds = {"VmRSS:": "resident", "RssAnon:": "anonymous", "RssFile:": "of_files"}
+    sizes = {words[0]: int(words[1]) * 1024 / 1e6 for words in lines if words[0] in kinds}
+    return {f"{name}_{kinds[key]}_mb": size for key, size in sizes.items()}
 
 
 def rows(given: argparse.Namespace) -> Iterator[dict[str, Any]]:

@@ -1,9 +1,10 @@
 """Killing: a process that is warm, forks workers for one command each, and kills them.
 
 Starting Python takes longer than the commands that the kill tests are about, so that one process
-imports everything once and forks. It reads JSON lines: ``{"argv", "cwd", "after", "at"}`` —
-words of the command, its folder, seconds before SIGKILL, or the number of the operation on files
-or of the statement to SQLite at which the worker kills itself — and answers ``{"code",
+imports everything once and forks. It reads JSON lines: ``{"argv", "cwd", "after", "at", "files"}``
+— words of the command, its folder, seconds before SIGKILL, or the number of the operation on files
+or of the statement to SQLite at which the worker kills itself, and whether all features are large
+enough for files of their own — and answers ``{"code",
 "operations", "seconds"}``.
 """
 
@@ -29,7 +30,7 @@ ONE_THREAD = {
     "NUMBA_NUM_THREADS": "1",
     "NUMBA_THREADING_LAYER": "workqueue",
 }
-OPERATIONS = ("fsync", "replace", "rename", "unlink", "mkdir")
+OPERATIONS = ("fsync", "replace", "rename", "unlink", "mkdir", "write", "truncate")
 
 
 class Killer:
@@ -45,12 +46,18 @@ class Killer:
         )
 
     def __call__(
-        self, cwd: Path, *argv: object, after: float | None = None, at: int | None = None
+        self,
+        cwd: Path,
+        *argv: object,
+        after: float | None = None,
+        at: int | None = None,
+        files: bool = False,
     ) -> dict[str, Any]:
         """Runs a command, killed after some seconds or at an operation on files, if asked."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         wish = {"argv": list(map(str, argv)), "cwd": str(cwd), "after": after, "at": at}
+        wish["files"] = files
         self.process.stdin.write(json.dumps(wish) + "\n")
         self.process.stdin.flush()
         answer: dict[str, Any] = json.loads(self.process.stdout.readline())
@@ -116,6 +123,8 @@ def warm_up(cli: Any) -> None:
 
 def work(cli: Any, wish: dict[str, Any], writer: int) -> None:
     """Runs one command in this forked process and ends it."""
+    from evergraph.estimator import blocks
+
     os.chdir(wish["cwd"])
     quiet = os.open(os.devnull, os.O_WRONLY)
     errors = os.open("stderr.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -141,6 +150,8 @@ def work(cli: Any, wish: dict[str, Any], writer: int) -> None:
 
     for name in OPERATIONS:
         setattr(os, name, counted(getattr(os, name)))
+    if wish["files"]:
+        blocks.LARGE = 1
     sqlite3.connect = partial(sqlite3.connect, factory=Counted)
     sys.argv = ["evergraph", *wish["argv"]]
     code: Any = 1

@@ -113,17 +113,24 @@ LEARN = """
 import numpy as np
 few = {"epochs": 2, "link_epochs": 2, "channels": 4, "num_candidates": 8, "num_neighbors": 2}
 clf = evergraph.ContinualNodeClassifier("dslr", buffer_size=12, device="cpu", settings=few)
-ids = [f"n{i}" for i in range(60)]
-x, labels = np.random.default_rng(0).normal(size=(60, 8)), ["abc"[i % 3] for i in range(60)]
-edges = [(ids[i], ids[(7 * i + 1) % 60]) for i in range(60)]
-clf.learn(ids[:30], x[:30], [], ["ab"[i % 2] for i in range(30)])
+n = {n}  # in each of two batches
+ids, labels = [f"n{i}" for i in range(2 * n)], ["abc"[i % 3] for i in range(2 * n)]
+x = np.random.default_rng(0).normal(size=(2 * n, 8))
+edges = [(ids[i], ids[(7 * i + 1) % (2 * n)]) for i in range(2 * n)]
+clf.learn(ids[:n], x[:n], [], ["ab"[i % 2] for i in range(n)])
 """
+SECOND = "clf.learn(ids[n:], x[n:], edges, labels[n:])"
 
 
 @pytest.mark.parametrize(
     ("prepare", "call", "most"),
-    [(RUN, "main()", 35), (LEARN, "clf.learn(ids[30:], x[30:], edges, labels[30:])", 25)],
-    ids=["run", "learn"],
+    [
+        (RUN, "main()", 35),
+        (LEARN.replace("{n}", "30"), SECOND, 25),
+        # Enough nodes to look back at: the watch, and ridge regression on features alone.
+        (LEARN.replace("{n}", "200"), SECOND, 28),
+    ],
+    ids=["run", "learn", "learn and look back"],
 )
 def test_way_of_a_command_is_short(prepare: str, call: str, most: int):
     script = WALK.replace("{prepare}", prepare).replace("{call}", call)

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import log_softmax, softmax
 
 Array = np.ndarray[Any, np.dtype[Any]]
 #: Bins of the expected calibration error, of equal width.
@@ -172,6 +170,13 @@ def _bins(
     return count, sums, hits
 
 
+def softmax(logits: Array) -> Array:
+    """Turns rows of logits into probabilities, ``[n, k]``."""
+    shares: Array = np.exp(logits - logits.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    return shares
+
+
 def evened(logits: Array, exponent: float) -> Array:
     """Divides every row by a power of its spread, the distance of its best from its median logit.
 
@@ -187,12 +192,16 @@ def _spread(logits: Array) -> Array:
 
 def fit_exponent(logits: Array, labels: Array, weights: Array) -> float:
     """Finds the exponent of :func:`evened`, beside a temperature, of least log loss; few say 0."""
+    from scipy.optimize import minimize  # noqa: PLC0415 - slow to import, and large
+
     some = np.arange(0, labels.size, -(-labels.size // MOST_ROWS))
     shown, truth, weights = logits[some], labels[some], weights[some]
     place, spread = np.arange(some.size), np.log(_spread(shown))
 
     def loss(point: Array) -> float:
-        found = log_softmax(shown / np.exp(point[0] + point[1] * spread), axis=1)
+        found = shown / np.exp(point[0] + point[1] * spread)
+        found -= found.max(axis=1, keepdims=True)
+        found -= np.log(np.exp(found).sum(axis=1, keepdims=True))
         missed = -np.average(found[place, truth], weights=weights)
         return float(missed + ALIKE / some.size * point[1] ** 2)
 
@@ -214,7 +223,7 @@ def fit_temperature(logits: Array, labels: Array, weights: Array) -> float:
     low, high = LOG_TEMPERATURES
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        sure = softmax(logits / math.exp(middle), axis=1).max(axis=1)
+        sure = softmax(logits / math.exp(middle)).max(axis=1)
         low, high = (middle, high) if np.average(sure, weights=weights) > wanted else (low, middle)
     return math.exp((low + high) / 2)
 
@@ -229,8 +238,8 @@ def shift_weights(logits: Array, labels: Array, weights: Array, others: Array) -
     if not len(others):
         return np.ones(labels.size)
     temperature, k = fit_temperature(logits, labels, weights), logits.shape[1]
-    expected = np.average(softmax(logits / temperature, axis=1), axis=0, weights=weights)
-    given = softmax(others / temperature, axis=1) / expected.clip(min=1e-9)
+    expected = np.average(softmax(logits / temperature), axis=0, weights=weights)
+    given = softmax(others / temperature) / expected.clip(min=1e-9)
     shares = expected
     for _ in range(STEPS):
         found = given * shares

@@ -1,4 +1,7 @@
-"""Randomness: every generator is derived from one seed and a purpose, none is global."""
+"""Randomness: every generator is derived from one seed and a purpose, none is global.
+
+Where an even sample will do, there is one without any.
+"""
 
 from __future__ import annotations
 
@@ -18,3 +21,8 @@ def make_generator(
 ) -> torch.Generator:
     """Returns a fresh generator for one purpose, the same for the same arguments."""
     return torch.Generator(device=device).manual_seed(derive_seed(seed, *purpose))
+
+
+def evenly_spaced(count: int, most: int, device: torch.device) -> torch.Tensor:
+    """Returns at most so many of ``count`` places, evenly spaced."""
+    return torch.arange(0, count, max(1, -(-count // most)), device=device)

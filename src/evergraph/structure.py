@@ -94,10 +94,16 @@ def sample_non_edges(
     """
     n, device = adjacency.num_nodes, adjacency.device
     pairs = torch.randint(n, (2, count), generator=generator, device=device)
+    taken = _taken(adjacency, pairs)
     for _ in range(REDRAWS):
         again = torch.randint(n, (2, count), generator=generator, device=device)
-        pairs = torch.where(_taken(adjacency, pairs), again, pairs)
-    return pairs, ~_taken(adjacency, pairs)
+        pairs = torch.where(taken, again, pairs)
+        if device.type == "cpu":  # few are new, and counting them waits for nobody
+            few = torch.nonzero(taken).flatten()
+            taken[few] = _taken(adjacency, pairs[:, few])
+        else:
+            taken = _taken(adjacency, pairs)
+    return pairs, ~taken
 
 
 def _taken(adjacency: Adjacency, pairs: Tensor) -> Tensor:

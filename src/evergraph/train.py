@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import softmax
 from torch import Tensor
 
 from evergraph.errors import InputError
@@ -21,6 +20,7 @@ from evergraph.metrics import (
     fit_temperature,
     probability_scores,
     shift_weights,
+    softmax,
 )
 from evergraph.nn import ENCODERS, ModelConfig, NodeClassifier
 from evergraph.nn.device import (
@@ -264,7 +264,7 @@ def judge_probabilities(
         temperature = fit_temperature(evened(sure, exponent), truth, weights)
     divisor = 1.0 if temperature is None else temperature
     found = {"temperature": divisor, "exponent": exponent, "calibrated_on": calibrated_on}
-    proba = softmax(evened(judged, exponent) / divisor, axis=1)
+    proba = softmax(evened(judged, exponent) / divisor)
     return probability_scores(proba, labels) | found
 
 

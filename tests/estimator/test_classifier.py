@@ -284,7 +284,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no features": ({"ids": ["a"]}, "'x' with a row of features"),
     "other width": ({"ids": ["a"], "x": [[1.0]]}, "3 columns.*got 1"),
     "rows missing": ({"ids": ["a", "b"], "x": [[1, 1, 1]]}, r"\[2, d\]"),
-    "ragged": ({"ids": ["a", "b"], "x": [[1, 1], [1]]}, "rows of numbers"),
+    "ragged": ({"ids": ["a", "b"], "x": [[1, 1], [1]]}, "rows of real numbers"),
     "nan": ({"ids": ["a", "b"], "x": [[1, 1, 1], [1, np.nan, 1]]}, "infinity in row 2"),
     "unknown end": ({"ids": [], "edges": [("n0", "n1"), ("n0", "zz")]}, "'zz' in row 2"),
     "no pair": ({"ids": [], "edges": [("n0",)]}, "in row 1"),
@@ -443,3 +443,12 @@ def test_what_a_change_keeps_is_told_before_it_is_learned(
     monkeypatch.setattr("evergraph.nn.device.free_memory", lambda device: 100_000)
     with pytest.warns(UserWarning, match="Taking the change in takes about .* of memory are free"):
         clf.learn([f"{row}" if text else row for row in range(30_000, 32_000)], np.ones((2000, 16)))
+
+
+@pytest.mark.parametrize("more", [{}, {"teleport": 0.5}])
+def test_one_kind_of_rows_is_learned_and_taken_back_before_anything_is_chosen(more: dict[str, Any]):
+    rows = {"hops": "0+1", "combine": "sum", "constant": False, **more}
+    clf = ContinualNodeClassifier("analytic", settings=rows, validation_fraction=0, device="cpu")
+    clf.learn(list("abcd"), np.eye(4), [("a", "c")], ["u", "v", None, None])
+    assert clf.predict(["a", "b"]).tolist() == ["u", "v"]
+    assert clf.remove(ids=["a"]).predict(["c"]).tolist() == ["v"]

@@ -43,6 +43,8 @@ ROWS: list[dict[str, Any]] = [
     {"hops": "0+2", "projection": 7, "teleport": 0.8, "scaling": "none"},
     {"hops": "1", "self_loops": False, "normalisation": "mean", "teleport": 1},
     {"hops": "0+1", "constant": True, "memory": 1500, "teleport": 0.6},
+    {"hops": "0+1+2", "direction": True, "teleport": 1},
+    {"hops": "1", "direction": True, "constant": True, "teleport": 0.4},
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def kill_runs(killer: Killer, work: Path, count: int) -> int:
     return cut
 
 
-def kill_learns(killer: Killer, work: Path, count: int) -> int:
+def kill_learns(killer: Callable[..., Any], work: Path, count: int) -> int:
     """Kills a second learn at all moments and resumes it."""
     first = [f"first-{word}" if word.endswith(".csv") else word for word in LEARN]
     options = ("--method", "dslr", "--buffer-size", "12", *SMALL)
@@ -133,11 +134,17 @@ def test_five_kills_of_learn_lose_nothing(killer: Killer, work: Path):
     assert kill_learns(killer, work, 5) >= 3
 
 
+def test_six_kills_of_learn_with_features_in_a_file_lose_nothing(killer: Killer, work: Path):
+    assert kill_learns(partial(killer, files=True), work, 6) >= 3
+    assert list((work / "whole").glob("*.array"))
+
+
 @pytest.mark.slow
 def test_fifty_kills_of_a_run_lose_nothing(killer: Killer, work: Path):
     assert kill_runs(killer, work, 50) >= 30
 
 
 @pytest.mark.slow
-def test_ninety_five_kills_of_learn_lose_nothing(killer: Killer, work: Path):
-    assert kill_learns(killer, work, 95) >= 57  # a hundred moments with the quick ones
+@pytest.mark.parametrize("files", [False, True])
+def test_ninety_five_kills_of_learn_lose_nothing(killer: Killer, work: Path, files: bool):
+    assert kill_learns(partial(killer, files=files), work, 95) >= 57

@@ -229,7 +229,7 @@ def test_few_of_many_held_out_nodes_judge_and_classes_weigh_what_they_have(
     monkeypatch.setattr(state, "MOST_JUDGED", 12)
     assert present.judges()[0].nodes.numel() == held.pairs.length  # all nodes are predicted anyway
     monkeypatch.setattr(state, "SMALL", 0)
-    present.__dict__.pop("_logits")
+    present.computed.pop("logits")
     judges, _ = present.judges()
     assert torch.bincount(judges.labels).tolist() == [2] * 6
     assert torch.isin(judges.nodes, held.nodes).all()
@@ -246,7 +246,7 @@ def test_large_classes_have_more_judges(monkeypatch: pytest.MonkeyPatch):
     clf.learn([*range(200)], torch.rand(200, 3, generator=torch.Generator()), labels=labels)
     monkeypatch.setattr(state, "MOST_JUDGED", 12)
     monkeypatch.setattr(state, "SMALL", 0)
-    clf._now().__dict__.pop("_logits")
+    clf._now().computed.pop("logits")
     assert torch.bincount(clf._now().judges()[0].labels).tolist() == [9, 3]
 
 

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from batches import batches, quick, stored
 from evergraph.errors import InputError
 from evergraph.estimator import ContinualNodeClassifier
+from evergraph.estimator import state as state_module
 from evergraph.methods import METHODS
 from evergraph.stream import Graph, Protocol, SparseRows, TaskStream
 
@@ -136,3 +138,30 @@ def test_top_classes_are_the_likeliest_in_order(make_graph: Callable[..., Graph]
     assert clf.predict_top(k=99)[0].shape == (90, 6)
     with pytest.raises(InputError, match="'k'"):
         clf.predict_top(["n1"], 0)
+
+
+@pytest.mark.parametrize(("near", "within"), [(2, 0.01), (6, 1e-6)])
+def test_new_nodes_of_a_large_graph_hear_propagated_scores_from_near(
+    near: int, within: float, monkeypatch: pytest.MonkeyPatch
+):
+    """Two steps away scores are as before, to a hundredth of their range; far enough, exactly."""
+    rng, n = np.random.default_rng(0), 600
+    label = np.arange(n) * 4 // n
+    x = rng.normal(size=(n, 6)) + np.eye(6)[label]
+    ends = np.repeat(np.arange(n), 3)
+    edges = np.stack([ends, (ends + rng.integers(1, 20, ends.size)) % n], axis=1)
+    settings = {"teleport": 0.2, "mean_field": False, "hops": "0+1+2"}
+    clf = ContinualNodeClassifier("analytic", settings=settings, device="cpu")
+    clf.learn(range(n), x, edges, dict(zip(range(0, n, 3), label[::3].tolist(), strict=True)))
+    given = ([900, 901], x[[5, 400]], [(900, 5), (900, 7), (901, 400), (901, 900)])
+    whole, rows = clf._ask(*given)
+    exact = whole.logits(torch.device("cpu"), rows).numpy()
+    monkeypatch.setattr(state_module, "SMALL", 100)
+    monkeypatch.setattr(state_module, "NEAR", near)
+    monkeypatch.setattr(state_module, "CROWD", n + 2)
+    clf._state = state_module.replace(clf._now())  # nothing is known of it
+    state, _ = clf._ask(*given)
+    found = state.logits(torch.device("cpu"), rows).numpy()
+    assert state.known_logits is None  # the graph was not read as a whole
+    assert np.abs(found - exact).max() <= within * np.ptp(exact)
+    assert clf.predict(*given).tolist() == clf.classes_[exact.argmax(axis=1)].tolist()

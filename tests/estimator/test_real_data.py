@@ -513,14 +513,18 @@ def test_what_a_graph_object_brings_in_vain_is_said():
     graph = networkx.DiGraph([("a", "b", {"weight": 2.0}), ("b", "c")])
     for name, x in zip("abc", np.eye(3), strict=True):
         graph.nodes[name].update(x=x, label=name)
-    with pytest.warns(UserWarning, match="The weights and directions of edges are not used"):
+    with pytest.warns(UserWarning, match="of edges") as told:
         quick().learn(graph)
+    assert [str(one.message).split(" of edges")[0] for one in told] == [
+        "The directions",
+        "Attention does not use the weights",
+    ]
     index = torch.tensor([[0, 1], [1, 2]])
     y = torch.tensor([0, 1, 0])
     with pytest.warns(UserWarning, match="The directions of edges"):
         quick().learn(pyg.Data(x=torch.eye(3), edge_index=index, y=y))
-    kinds = {"node_type": y, "edge_attr": torch.ones(2, 1)}
-    with pytest.warns(UserWarning, match="The graph has 'edge_attr', 'node_type', which is not"):
+    kinds = {"node_type": y, "edge_attr": torch.ones(2, 2)}
+    with pytest.warns(UserWarning, match="The graph has 'node_type', 'edge_attr', which is not"):
         quick().learn(pyg.Data(x=torch.eye(3), edge_index=index, y=y, **kinds))
     typed = networkx.Graph(graph)
     networkx.set_node_attributes(typed, "person", "kind")
@@ -549,8 +553,8 @@ def test_columns_of_files_that_nobody_reads_are_said(
     pytest.importorskip("pyarrow")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "nodes.csv").write_text("id,f,label\na,1,x\nb,0,y\nc,1,x\nd,0,y\n")
-    (tmp_path / "edges.csv").write_text("source,target,weight\na,c,2\n")
-    with pytest.warns(UserWarning, match="'edges.csv' has 'weight', which is not used"):
+    (tmp_path / "edges.csv").write_text("source,target,colour\na,c,2\n")
+    with pytest.warns(UserWarning, match="'edges.csv' has 'colour', which is not used"):
         command("learn", "state", "--nodes", "nodes.csv", "--edges", "edges.csv")
 
 

@@ -453,15 +453,15 @@ def test_analytic_adds_up_the_errors_of_strengths(make_graph):
     [
         ({"strength": 0}, "Expected 'strength' above 0"),
         ({"rank": 0}, "Expected 'rank' as an integer of at least 1"),
-        ({"statistics": "later"}, "Expected 'statistics' to be 'follow' or"),
+        ({"statistics": "later"}, "Expected 'statistics' to be 'follow', "),
         ({"teleport": 0}, r"Expected 'teleport' in \(0, 1\]"),
-        ({"mean_field": "maybe"}, "Expected 'mean_field' to be 'auto' or True or False"),
+        ({"mean_field": "maybe"}, "Expected 'mean_field' to be 'auto', True or False"),
         ({"teleport": 0.5, "share": 0.5}, "Expected 'teleport' alone"),
         ({"hops": "1+x"}, "Expected 'hops' as distinct numbers"),
         ({"activation": "cos"}, "Expected 'projection' beside"),
         ({"memory": "much"}, "Expected 'memory' as a number of bytes .* write for example 64MB"),
         ({"memory": 0}, "Expected 'memory' as a number of bytes"),
-        ({"class_weight": "even"}, "Expected 'class_weight' to be 'natural' or"),
+        ({"class_weight": "even"}, "Expected 'class_weight' to be 'natural', "),
     ],
     ids=str,
 )

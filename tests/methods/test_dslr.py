@@ -378,7 +378,7 @@ def test_dslr_defaults_are_the_papers():
         ({"tau": 1.7}, r"Expected 'tau' in \[0, 1\] \(got 1\.7\)"),
         ({"sl_ratio": -1}, r"Expected 'sl_ratio' in \[0, 1\]"),
         ({"num_neighbors": 51}, "Expected 'num_neighbors' of at most 'num_candidates', 50"),
-        ({"structure": "leared"}, "Expected 'structure' to be 'learned' or 'none' or 'homophily'"),
+        ({"structure": "leared"}, "Expected 'structure' to be 'learned', 'none' or 'homophily'"),
         ({"num_neighbours": 3}, "Unknown key 'num_neighbours': did you mean 'num_neighbors'"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

@@ -138,7 +138,7 @@ def test_unknown_backbone_is_refused_in_one_sentence():
     with pytest.raises(InputError) as caught:
         parse(ModelConfig, {"backbone": "gin"})
     assert str(caught.value) == (
-        "Expected 'backbone' to be 'gat' or 'gcn' or 'sage' (got 'gin'); change its value."
+        "Expected 'backbone' to be 'gat', 'gcn' or 'sage' (got 'gin'); change its value."
     )
 
 

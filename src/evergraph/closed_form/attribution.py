@@ -104,19 +104,24 @@ class ClosedForm:
 
     def _through_hops(self, counted: Tensor) -> Tensor:
         """Returns how much of each node's features arrives by each hop, ``[n, hops]``."""
-        rows, powers = self.rows, self.rows.config.powers
-        share = len(powers) if rows.config.combine == "sum" else len(powers) ** 0.5
+        rows, powers, parts = self.rows, self.rows.config.powers, self.rows.config.parts
+        share = parts if rows.config.combine == "sum" else parts**0.5
         lengths = rows.hop_lengths.double()
         unit = counted / (share * torch.where(lengths > 0, lengths, 1))  # [hops, m]
-        arrives = counted.new_zeros(counted.numel(), len(powers))
+        arrives = led = counted.new_zeros(counted.numel(), parts)
         for power in range(rows.config.reach, -1, -1):
             place = rows.places[power]
             if power in powers:
                 hop = powers.index(power)
                 arrives[slice(None) if place is None else place, hop] += unit[hop]
+            if power == 1 and rows.directed:
+                led = torch.zeros_like(arrives)
+                led[slice(None) if place is None else place] = unit.t()
             if power:
-                size = rows.graph[power - 1].num_sources  # type: ignore[index]
+                size = self.graphs[power - 1].num_sources
                 arrives = backwards(rows.matrices[power - 1], arrives, size)
+        for at, matrix in enumerate(rows.directed, len(powers)):
+            arrives[:, at] = backwards(matrix, led[:, [at]], arrives.shape[0])[:, 0]
         return arrives
 
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from evergraph.closed_form.features import Rows, propagation_matrix
-from evergraph.closed_form.moments import Moments
-from evergraph.closed_form.propagation import coefficients, evenly_spaced, mix, powers
-from evergraph.closed_form.ridge import Ridge, TrainingRows, Weighing
+from evergraph.closed_form.propagation import coefficients, mix, powers
+from evergraph.closed_form.ridge import Ridge, Weighing, fitted
+from evergraph.rng import evenly_spaced
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.tasks import LabelledNodes
 
@@ -68,7 +68,7 @@ def leave_one_out_losses(
     would favour more hops whatever they are worth, because smoother rows have scores of larger
     scale. Scores are not propagated, so that no neighbour tells the label of a row left out.
     """
-    ridge, train, strength = _fitted(x, labels, strengths, weighing)
+    ridge, train, strength = fitted(x, labels, strengths, weighing)
     scores = ridge.leave_one_out_scores(train, strength)
     weights = ridge.judging_weights(train.column)
 
@@ -76,30 +76,6 @@ def leave_one_out_losses(
         return cross_entropy(scores / temperature, train.column, reduction="none")
 
     return at(least_loss(lambda temperature: float((weights * at(temperature)).sum()))[1])
-
-
-def ridge_scores(
-    x: Tensor, others: Tensor, labels: Tensor, strengths: Sequence[float], weighing: Weighing
-) -> Tensor:
-    """Scores other rows ``[o, d]`` by ridge regression on labelled ones ``[m, d]``, ``[o, k]``.
-
-    The strength is that of least squared error of rows left out, columns are the labels that
-    there are, ascending.
-    """
-    ridge, _, strength = _fitted(x, labels, strengths, weighing)
-    return others.double() @ ridge.weights(strength)
-
-
-def _fitted(
-    x: Tensor, labels: Tensor, strengths: Sequence[float], weighing: Weighing
-) -> tuple[Ridge, TrainingRows, float]:
-    """Regresses labels on rows; the strength is that of least leave-one-out error."""
-    moments = Moments()
-    moments.update(x, labels)
-    ridge = Ridge(moments, weighing)
-    train = ridge.training_rows(x.double(), labels)
-    errors = ridge.leave_one_out_errors(train, strengths)
-    return ridge, train, min(errors, key=lambda strength: errors[strength])
 
 
 def surely_best(

@@ -52,6 +52,8 @@ class FeatureConfig(Config):
         bandwidth: Scale of the activation's argument.
         constant: Whether a column of √d stands beside d features, so that rows of length one still
             tell how long the features are; ``auto`` is for a learner that chooses.
+        direction: Whether means over the nodes that lead to a node and over those that it leads to
+            stand beside the hops; ``auto`` is for a learner that chooses.
     """
 
     hops: str = "0+1+2"
@@ -63,6 +65,7 @@ class FeatureConfig(Config):
     activation: Literal["none", "relu", "cos"] = "none"
     bandwidth: float = Field(default=1.0, gt=0)
     constant: Literal["auto", True, False] = False
+    direction: Literal["auto", True, False] = False
 
     @field_validator("hops", mode="before")
     @classmethod
@@ -92,12 +95,18 @@ class FeatureConfig(Config):
     def name(self) -> str:
         """The hops, joined by ``+`` where they are added up and by ``|`` side by side."""
         hops = self.hops if self.combine == "sum" else self.hops.replace("+", "|")
+        hops += "|in|out" if self.direction is True else ""
         return f"{hops} and a constant" if self.constant is True else hops
+
+    @property
+    def parts(self) -> int:
+        """Counts the hops, and the two directions if they stand beside them."""
+        return len(self.powers) + 2 * (self.direction is True)
 
     @property
     def blocks(self) -> int:
         """Counts the blocks of columns that stand side by side."""
-        return 1 if self.combine == "sum" else len(self.powers)
+        return 1 if self.combine == "sum" else self.parts
 
     def check_memory(self, num_features: int, num_rows: int) -> None:
         """Refuses a projection if its directions and the moments of its rows cannot fit."""
@@ -141,19 +150,31 @@ def propagation_matrix(
 ) -> PropagationMatrix:
     r"""Returns :math:`D^{-1/2} \tilde A D^{-1/2}` or :math:`D^{-1} \tilde A` (``mean``).
 
-    :math:`\tilde A` is the graph, with every node its own neighbour if ``self_loops``, and
-    :math:`D` its degrees, in the whole graph where this is a part of one. Without any neighbour a
-    row is zero.
+    :math:`\tilde A` is the graph with the weights of its edges, with every node its own neighbour,
+    of weight one, if ``self_loops``, and :math:`D` its degrees, in the whole graph where this is a
+    part of one. Without any neighbour a row is zero.
     """
-    degree = graph.degree if graph.whole_degree is None else graph.whole_degree
-    degree = (degree + int(self_loops)).double().clamp(min=1)
+    degree = (graph.strength + int(self_loops)).double()
+    degree = torch.where(degree > 0, degree, 1)
     own = degree if graph.own is None else degree[graph.own]
     if normalisation == "symmetric":
         values = own.rsqrt().float()[graph.dst] * degree.rsqrt().float()[graph.src]
     else:
         values = own.reciprocal().float()[graph.dst]
+    values = values if graph.weight is None else values * graph.weight
     diagonal = own.reciprocal().float() if self_loops else None
     return PropagationMatrix(SparseMatrix(graph.pattern, values), diagonal, graph.own)
+
+
+def direction_matrices(graph: Adjacency) -> list[PropagationMatrix]:
+    """Returns means over the nodes that lead to a node and over those that it leads to."""
+    assert graph.arcs is not None
+    found = []
+    for led in graph.arcs.weights.t():
+        total = graph.summed(led)
+        shares = led * torch.where(total > 0, total, 1).reciprocal().float()[graph.dst]
+        found.append(PropagationMatrix(SparseMatrix(graph.pattern, shares)))
+    return found
 
 
 class Rows(ABC):
@@ -266,7 +287,7 @@ class PropagatedFeatures(Rows):
     @cached_property
     def hop_lengths(self) -> Tensor:
         """The lengths of every hop's rows, ``[hops, n]``."""
-        n, hops = self.num_nodes, len(self.config.powers)
+        n, hops = self.num_nodes, self.config.parts
         squares = torch.zeros(hops, n, dtype=torch.float64, device=self.features.device)
         for index, _, block in self._propagated():
             squares[index] += block.square().sum(dim=1)
@@ -274,7 +295,7 @@ class PropagatedFeatures(Rows):
 
     def _activate(self, block: Tensor, length: Tensor, start: int) -> Tensor:
         """Applies the activation to columns of rows made unit, then shares length among hops."""
-        hops = len(self.config.powers)
+        hops = self.config.parts
         share = hops if self.config.combine == "sum" else hops**0.5
         if self.config.activation == "none":
             return block / (share * length)[:, None]
@@ -290,6 +311,9 @@ class PropagatedFeatures(Rows):
         powers = self.config.powers
         for start in range(0, self.columns, self._step):
             block = self._columns(start, min(start + self._step, self.columns))
+            for index, matrix in enumerate(self.directed, len(powers)):
+                led = matrix.times(block)
+                yield index, start, led if self.places[1] is None else led[self.places[1]]
             # Where each of the nodes is among the rows, as fewer and fewer are given.
             for power, place in enumerate(self.places):
                 if power:
@@ -328,6 +352,14 @@ class PropagatedFeatures(Rows):
         if isinstance(self.graph, tuple):
             return [propagation_matrix(graph, *how) for graph in self.graph]
         return [propagation_matrix(self.graph, *how)] * self.config.reach
+
+    @cached_property
+    def directed(self) -> list[PropagationMatrix]:
+        """In- and out-neighbourhoods, of the first step, if they stand beside the hops."""
+        if self.config.direction is not True:
+            return []
+        graph = self.graph[0] if isinstance(self.graph, tuple) else self.graph
+        return direction_matrices(graph)
 
     @cached_property
     def places(self) -> list[Tensor | None]:

@@ -24,6 +24,7 @@ from torch import Tensor
 from evergraph.closed_form.features import PropagationMatrix, Rows, propagation_matrix
 from evergraph.closed_form.ridge import Spectrum
 from evergraph.kernels.ops import SparseMatrix
+from evergraph.rng import evenly_spaced
 from evergraph.stream.adjacency import Adjacency
 
 #: Steps of score propagation.
@@ -95,11 +96,6 @@ def unary_terms(probabilities: Sequence[Tensor], features: Rows) -> Sequence[Ten
     return torch.split(scores, first.shape[1], dim=1)
 
 
-def evenly_spaced(count: int, most: int, device: torch.device) -> Tensor:
-    """Returns at most so many of ``count`` places, evenly spaced."""
-    return torch.arange(0, count, max(1, -(-count // most)), device=device)
-
-
 def affinity(probabilities: Tensor, graph: Adjacency) -> Tensor:
     """Estimates how much oftener than by chance edges join two classes, ``[k, k]``.
 
@@ -140,6 +136,8 @@ def softmax(logits: Tensor) -> Tensor:
 
 
 def _neighbour_sums(rows: Tensor, graph: Adjacency) -> Tensor:
-    """Sums ``[n, k]`` over neighbours."""
-    ones = torch.ones(graph.src.shape, device=graph.device)
-    return SparseMatrix(graph.pattern, ones).times(rows.float()).to(rows.dtype)
+    """Sums ``[n, k]`` over neighbours; edges weigh one on average."""
+    weight = torch.ones(graph.src.shape, device=graph.device)
+    if graph.weight is not None:
+        weight = graph.weight / graph.weight.mean()
+    return SparseMatrix(graph.pattern, weight).times(rows.float()).to(rows.dtype)

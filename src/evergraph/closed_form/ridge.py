@@ -179,6 +179,30 @@ class Ridge(Spectrum):
         return self.weights(strength) - solved.t() @ (root * missed)
 
 
+def ridge_scores(
+    x: Tensor, others: Tensor, labels: Tensor, strengths: Sequence[float], weighing: Weighing
+) -> Tensor:
+    """Scores other rows ``[o, d]`` by ridge regression on labelled ones ``[m, d]``, ``[o, k]``.
+
+    The strength is that of least squared error of rows left out, columns are the labels that
+    there are, ascending.
+    """
+    ridge, _, strength = fitted(x, labels, strengths, weighing)
+    return others.double() @ ridge.weights(strength)
+
+
+def fitted(
+    x: Tensor, labels: Tensor, strengths: Sequence[float], weighing: Weighing
+) -> tuple[Ridge, TrainingRows, float]:
+    """Regresses labels on rows; the strength is that of least leave-one-out error."""
+    moments = Moments()
+    moments.update(x, labels)
+    ridge = Ridge(moments, weighing)
+    train = ridge.training_rows(x.double(), labels)
+    errors = ridge.leave_one_out_errors(train, strengths)
+    return ridge, train, min(errors, key=lambda strength: errors[strength])
+
+
 def row_weights(labels: Tensor, weighing: Weighing) -> Tensor:
     """Weighs rows so that all sum to one, ``[m]``."""
     if isinstance(weighing, Tensor):

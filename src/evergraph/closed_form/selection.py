@@ -25,7 +25,6 @@ from evergraph.closed_form.cross_validation import (
 from evergraph.closed_form.features import FeatureConfig, Rows
 from evergraph.closed_form.moments import Moments
 from evergraph.closed_form.propagation import (
-    evenly_spaced,
     mean_field,
     propagate,
     softmax,
@@ -36,6 +35,7 @@ from evergraph.closed_form.ridge import (
     Weighing,
     row_weights,
 )
+from evergraph.rng import evenly_spaced
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.tasks import LabelledNodes
 
@@ -132,7 +132,8 @@ class Selection:
         """α: the teleport probability that was given, or that of least loss so far."""
         given = self.given_teleport
         if given == "auto":
-            return 1.0 if self.local else self.losses["teleport"].best
+            totals = self.losses["teleport"]
+            return totals.best if totals and not self.local else 1.0
         return given
 
     @property
@@ -140,7 +141,8 @@ class Selection:
         """Whether mean-field inference follows: as given, or if that has had the smaller loss."""
         given = self.given_mean_field
         if given == "auto":
-            return not self.local and self.losses["mean_field"].best == ON
+            totals = self.losses["mean_field"]
+            return bool(totals) and not self.local and totals.best == ON
         return given
 
     @property
@@ -160,6 +162,12 @@ class Selection:
         share = max(1, most // len(members))
         rows = [mine[evenly_spaced(mine.numel(), share, mine.device)] for mine in members]
         return torch.sort(torch.cat(rows)).values
+
+    def drop_directions(self) -> None:
+        """Leaves rows that tell in- from out-neighbours out of the choice: edges have no way."""
+        self.kinds = {name: kind for name, kind in self.kinds.items() if not kind.direction}
+        if len(self.kinds) == 1:
+            self.kind = next(iter(self.kinds.values()))
 
     def select_kind(
         self,
@@ -247,7 +255,7 @@ class Selection:
             return
         scores, plain, likely = judged.scores(rows), None, 1.0
         if self.given_teleport == "auto":
-            likely = self.teleport if self.losses["teleport"] else 1.0
+            likely = self.teleport
             losses, plain = judged.teleport_losses(scores, graph, TELEPORTS, likely)
             self.losses["teleport"].add(losses, judged.count)
         if self.given_mean_field is not False:

@@ -11,7 +11,7 @@ __all__ = ["ContinualNodeClassifier"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports the class when it is asked for: scikit-learn is slow to import."""
+    """Imports the class when it is asked for: PyTorch is slow to import."""
     if name == "ContinualNodeClassifier":
         from evergraph.estimator.classifier import ContinualNodeClassifier  # noqa: PLC0415
 

@@ -1,7 +1,8 @@
 """Documents in SQLite: JSON whose arrays are blocks of bytes beside it, each with a checksum.
 
 An array that grows (:class:`Grown`) has a base, to which every version appends the block of what is
-new; any other lies under its SHA-256, so that it is written once.
+new; any other lies under its SHA-256, so that it is written once. Blocks of large features are in
+a file (:mod:`evergraph.estimator.array_files`), and the database has their length in their place.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evergraph.errors import InputError
+from evergraph.estimator.array_files import LARGE, ArrayFiles, map_file, read_blocks
 from evergraph.files import physical_memory
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from evergraph.estimator.array_files import Mapped
     from evergraph.estimator.graph import Array, Grown
 
 ARRAY = "$array"
@@ -56,7 +59,9 @@ class Stored:
     bases: dict[object, tuple[str, int]] = field(default_factory=dict)  # by lineage
 
 
-def read_document(db: sqlite3.Connection, table: str, number: int) -> tuple[Any, Stored]:
+def read_document(
+    db: sqlite3.Connection, table: str, number: int, files: ArrayFiles
+) -> tuple[Any, Stored]:
     """Reads a document with its arrays; their sizes are known before memory is taken."""
     from evergraph.estimator.graph import Grown  # noqa: PLC0415 - needs PyTorch
 
@@ -70,7 +75,7 @@ def read_document(db: sqlite3.Connection, table: str, number: int) -> tuple[Any,
     def load(value: dict[str, Any]) -> Any:
         if value.keys() != {ARRAY}:
             return value
-        found = _load(db, value[ARRAY])
+        found = _load(db, value[ARRAY], files)
         if isinstance(found, Grown):
             bases[found.lineage] = (value[ARRAY]["base"], found.length)
         return found
@@ -83,7 +88,13 @@ def read_document(db: sqlite3.Connection, table: str, number: int) -> tuple[Any,
 
 
 def write_document(
-    db: sqlite3.Connection, table: str, number: int, content: Any, before: Stored | None = None
+    db: sqlite3.Connection,
+    table: str,
+    number: int,
+    content: Any,
+    *,
+    files: ArrayFiles,
+    before: Stored | None = None,
 ) -> Stored:
     """Stores a document and what the database lacks of its arrays; ``before`` is what it has."""
     import torch  # noqa: PLC0415 - reading predictions needs none of it
@@ -95,11 +106,19 @@ def write_document(
     def store(value: Tensor | Grown) -> dict[str, Any]:
         if isinstance(value, Grown):
             array, shape, kind = value.array, value.array.shape, str(value.array.dtype)
+            row = array.dtype.itemsize * math.prod(shape[1:])
             base, first = has.get(value.lineage, ("", 0))
-            if not base or first > value.length:
+            place = files if kind == "float32" and array.nbytes >= LARGE else None
+            goes_on = base and first <= value.length
+            if goes_on and _in_file(db, base):
+                place = files
+                goes_on = files.has(base, first * row)
+            elif goes_on and place:  # it has become large
+                goes_on = False
+            if not goes_on:
                 base, first = f"{number}-{len(bases)}", 0
             bases[value.lineage] = (base, value.length)
-            _write(db, base, array[first:], first * array.dtype.itemsize * math.prod(shape[1:]))
+            _write(db, base, array[first:], first * row, place)
         else:
             tensor, shape = value.detach().cpu().contiguous(), tuple(value.shape)
             kind = str(tensor.dtype).removeprefix("torch.")
@@ -115,9 +134,10 @@ def write_document(
     return Stored(checksum, bases)
 
 
-def sweep(db: sqlite3.Connection) -> None:
-    """Deletes blocks that no document needs any more."""
+def sweep(db: sqlite3.Connection) -> set[str]:
+    """Deletes blocks that no document needs any more; returns the bases in files that are left."""
     used: dict[str, int] = {}
+    in_files = set()
 
     def note(value: dict[str, Any]) -> Any:
         if value.keys() == {ARRAY}:
@@ -134,6 +154,15 @@ def sweep(db: sqlite3.Connection) -> None:
     while base := db.execute("SELECT min(base) FROM block WHERE base > ?", (base,)).fetchone()[0]:
         place = (base, used.get(base, 0))
         db.execute("DELETE FROM block WHERE base = ? AND start >= ?", place)
+        if _in_file(db, base):
+            in_files.add(base)
+    return in_files
+
+
+def _in_file(db: sqlite3.Connection, base: str) -> bool:
+    """Tells whether the blocks of a base are in a file."""
+    query = "SELECT typeof(data) FROM block WHERE base = ? AND start = 0"
+    return bool(db.execute(query, (base,)).fetchone() == ("integer",))
 
 
 def read_predictions(db: sqlite3.Connection, number: int) -> dict[str, Any] | None:
@@ -171,12 +200,17 @@ def _num_bytes(array: Mapping[str, Any]) -> int:
     return int(math.prod(shape) * SIZES[array["dtype"]])
 
 
-def _write(db: sqlite3.Connection, base: str, rows: Array, start: int) -> None:
-    """Appends bytes to a base, cut into blocks."""
+def _write(
+    db: sqlite3.Connection, base: str, rows: Array, start: int, files: ArrayFiles | None = None
+) -> None:
+    """Appends bytes to a base, cut into blocks; ``files`` are where they go if not in here."""
     data = np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data
+    if files is not None and len(data):
+        files.append(base, start, data)
     for at in range(0, len(data), BLOCK):
         block = data[at : at + BLOCK]
-        row = (base, start + at, block_checksum(base, start + at, block), block)
+        checksum, stored = block_checksum(base, start + at, block), files and len(block)
+        row = (base, start + at, checksum, block if stored is None else stored)
         db.execute("INSERT INTO block VALUES (?, ?, ?, ?)", row)
 
 
@@ -205,7 +239,28 @@ def _read(db: sqlite3.Connection, array: Mapping[str, Any], room: int = 0) -> Ar
     return found
 
 
-def _load(db: sqlite3.Connection, array: Mapping[str, Any]) -> Tensor | Grown:
+def _map(
+    db: sqlite3.Connection, array: Mapping[str, Any], room: int, files: ArrayFiles
+) -> tuple[Array, Mapped | None]:
+    """Maps an array's file; its size is compared with what was said, and all of it is checked."""
+    base, end, known = array["base"], _num_bytes(array), 0
+    which = "FROM block WHERE base = ? AND start < ? ORDER BY start"
+    with files.reading(base, end) as file:
+        for start, crc, size in db.execute(f"SELECT start, crc32, data {which}", (base, end)):
+            if start != known or type(size) is not int or not 0 < size <= end - start:
+                raise Damage("the order of blocks")
+            known += size
+            found = block_checksum(base, start, b"")
+            for _, part in read_blocks(file, start, known):
+                found = zlib.crc32(part, found)
+            if found != crc:
+                raise Damage("a block")
+        if known != end or array["dtype"] != "float32":
+            raise Damage("the size of an array")
+        return map_file(file, end, room)
+
+
+def _load(db: sqlite3.Connection, array: Mapping[str, Any], files: ArrayFiles) -> Tensor | Grown:
     """Reads an array: as a tensor, or as one that grows, with room behind it."""
     import torch  # noqa: PLC0415 - as above
 
@@ -213,9 +268,12 @@ def _load(db: sqlite3.Connection, array: Mapping[str, Any]) -> Tensor | Grown:
 
     shape, kind = array["shape"], array["dtype"]
     if "-" in array["base"]:
-        row = _num_bytes(array) // max(shape[0], 1)
-        data = _read(db, array, row * (shape[0] // 4))
-        return Grown.of(data.view(kind).reshape(-1, *shape[1:]), shape[0])
+        size, mapped = _num_bytes(array), None
+        if size and _in_file(db, array["base"]):
+            data, mapped = _map(db, array, size, files)  # room for as much again
+        else:
+            data = _read(db, array, size // max(shape[0], 1) * (shape[0] // 4))
+        return Grown.of(data.view(kind).reshape(-1, *shape[1:]), shape[0], mapped)
     data = _read(db, array)
     if not data.size:
         return torch.empty(shape, dtype=getattr(torch, kind))

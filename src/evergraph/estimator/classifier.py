@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
 
 from evergraph.errors import InputError, no_effect
 from evergraph.estimator.config import make_config
 from evergraph.estimator.diagnosis import UNCALIBRATED, diagnose
 from evergraph.estimator.extended import extend
-from evergraph.estimator.inputs import from_object, make_change, read_ids, read_labels
+from evergraph.estimator.inputs import Change, from_object, make_change, read_ids, read_labels
 from evergraph.estimator.novelty import REJECT, Novelty, novel_nodes
+from evergraph.estimator.parameters import Parameters
 from evergraph.estimator.state import State
 from evergraph.estimator.step import OnEvent, advance, refit
+from evergraph.estimator.structural import with_structure
 from evergraph.estimator.transaction import load_state, save_state
 from evergraph.nn.device import pick_device
 from evergraph.stream.features import Scaling
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-# scikit-learn comes without types, so that its classes are nothing known to inherit from.
-class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class ContinualNodeClassifier(Parameters):
     """Classifies the nodes of a growing graph and keeps what it has learned.
 
     Feed it the graph batch by batch: new nodes, new edges, some labels, sometimes new classes.
@@ -93,12 +93,12 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         Args:
             ids: Names of new nodes, text or whole numbers; or a PyG ``Data`` or a NetworkX graph
                 with everything in it, whose known nodes and edges are skipped.
-            x: Features, a row per id.
-            edges: Pairs of ids, of new or known nodes.
+            x: Features, a row per id; or ``structural``: degrees and the like.
+            edges: Pairs of ids, of new or known nodes; or triples with a weight.
             labels: A class name or None per id; or a mapping of ids, new or known, to names.
             on_event: Called with what happens during training.
         """
-        brought = from_object(ids, x, edges, labels, known=self._now().graph.names)
+        brought = from_object(ids, x, edges, labels, self._now().graph)
         return self._apply("learn", on_event, **brought)
 
     def update(self, ids: Any, x: Any = None, labels: Any = None) -> Self:
@@ -142,7 +142,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def fit(self, ids: Any, x: Any = None, edges: Any = None, labels: Any = None) -> Self:
         """Forgets everything and learns a first batch, with the current parameters."""
-        fresh = type(self)(**self.get_params(deep=False)).learn(ids, x, edges, labels)
+        fresh = type(self)(**self.get_params()).learn(ids, x, edges, labels)
         self._state = fresh._now()
         return self
 
@@ -326,7 +326,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     def _now(self) -> State:
         """Returns the state, making the first one when there is none."""
         if getattr(self, "_state", None) is None:
-            given = self.get_params(deep=False)
+            given = self.get_params()
             del given["device"]
             config = make_config({**given, "settings": given["settings"] or {}})
             self._state = State.initial(config)
@@ -349,7 +349,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def _apply(self, kind: str, on_event: OnEvent | None = None, **parts: Any) -> Self:
         state = self._now()
-        change = make_change(kind, columns=state.columns, classes=state.classes, **parts)
+        change = _read(state, kind, classes=state.classes, **parts)
         self._state = advance(state, change, pick_device(self.device), on_event)
         return self
 
@@ -357,10 +357,17 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         """Returns a state that has the nodes asked about, and their rows; None for all."""
         state = self._learned()
         if x is not None:
-            given = {"ids": ids, "x": x, "edges": edges}
-            return extend(state, make_change("predict", columns=state.columns, **given))
+            return extend(state, _read(state, "predict", ids=ids, x=x, edges=edges))
         if edges is not None:
             raise InputError(
                 "Expected 'x' together with 'edges' (got none); pass the new nodes' features."
             )
         return state, None if ids is None else state.graph.find(read_ids(ids), "ids")
+
+
+def _read(state: State, kind: str, **parts: Any) -> Change:
+    """Reads a change, with features of the graph's structure where these are asked for."""
+    parts["columns"] = state.columns
+    if any(isinstance(parts.get(name), str) for name in ("x", "updated_x")):
+        parts = with_structure(state, parts)
+    return make_change(kind, **parts)

@@ -19,7 +19,7 @@ SCHEMA_VERSION = 1
 #: What ``auto`` is, and the network that it is where that is surely better on left-out nodes.
 USUAL, NETWORK = "analytic", "dslr"
 #: Settings that a method of a graph that changes begins with, where it has them.
-DEFAULTS = {"statistics": "auto", "constant": "auto"}
+DEFAULTS = {"statistics": "auto", "constant": "auto", "direction": "auto"}
 
 
 class Parameters(Config):

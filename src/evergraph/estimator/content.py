@@ -60,6 +60,7 @@ def graph_content(graph: GrowingGraph) -> dict[str, Any]:
         "features": {**graph.arrays, "num_columns": graph.width},
         "patch": patch,
         "edges": graph.edges,
+        **({} if graph.arcs is None else {"arcs": graph.arcs, "directed": graph.directed}),
     }
 
 
@@ -74,7 +75,7 @@ def _predicted_content(state: State) -> dict[str, Tensor] | None:
 
 def restore_state(content: Mapping[str, Any]) -> State:
     """Checks and takes back what :func:`state_content` returned, perhaps written by anyone."""
-    if content.keys() - {"predicted", "scale"} != KEYS:
+    if content.keys() - {"predicted", "scale", "arcs", "directed"} != KEYS:
         raise ValueError("more or less than a state")
     config, columns = read_config(content["config"]), content["columns"]
     names, classes = _restore_names(content["ids"]), unique_ids(content["classes"])
@@ -84,12 +85,14 @@ def restore_state(content: Mapping[str, Any]) -> State:
     _check_features(arrays, n, width)
     if columns is not None and len(columns) != width:
         raise ValueError("names of other features")
-    graph = GrowingGraph(names, arrays, width, content["edges"])
+    arcs, directed = content.get("arcs"), content.get("directed", False)
+    _check_arcs(arcs, directed, content["edges"].length)
+    graph = GrowingGraph(names, arrays, width, content["edges"], arcs=arcs, directed=directed)
     if content["patch"] is not None:
         rows, x = content["patch"]["rows"], content["patch"]["x"]
         _check_features({"dense": Grown.of(x.numpy())}, rows.numel(), width)
         check_rows(rows[:, None], n)
-        arrays["dense"].array[rows.numpy()] = x.numpy()  # nobody else has it yet
+        arrays["dense"].overwrite(rows.numpy(), x.numpy())
         graph = replace(graph, patched=rows)
     check_rows(content["edges"].array, n, n, kinds=("int32", "int64"))
     edits = [check_rows(content["edits"][key].T, n, n).T for key in ("added", "deleted")]
@@ -237,6 +240,18 @@ def _check_features(arrays: Mapping[str, Grown], num_nodes: int, width: int) -> 
         shape = (indptr.size - 1, width)
     if shape != (num_nodes, width):
         raise ValueError("features of other nodes")
+
+
+def _check_arcs(arcs: Grown | None, directed: bool, num_edges: int) -> None:
+    """Refuses weights of other edges, or that are none."""
+    if arcs is None and directed is False:
+        return
+    if arcs is None or type(directed) is not bool:
+        raise ValueError("directions without edges")
+    _check_kind(arcs.array, "float32", 2)
+    good = np.isfinite(arcs.array) & (arcs.array >= 0)
+    if arcs.array.shape != (num_edges, 2) or not good.all() or (arcs.array.max(1) == 0).any():
+        raise ValueError("weights that are none")
 
 
 def check_rows(rows: Any, *counts: int, kinds: tuple[str, ...] = ("int64",)) -> Any:

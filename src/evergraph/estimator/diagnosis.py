@@ -7,28 +7,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from evergraph.closed_form.cross_validation import ridge_scores
-from evergraph.closed_form.propagation import evenly_spaced
-from evergraph.closed_form.ridge import row_weights
-from evergraph.closed_form.selection import STRENGTHS
 from evergraph.estimator.graph import Id
 from evergraph.estimator.inputs import Change
 from evergraph.estimator.novelty import last_novel
-from evergraph.estimator.state import MOST_JUDGED, State
-from evergraph.estimator.watch import sentences
+from evergraph.estimator.state import ENOUGH_HELD_OUT, State
 from evergraph.methods import Method
-from evergraph.stream import LabelledNodes
 
 #: Held-out nodes of a class from which on it counts as missed if all of them are.
 FEW = 3
 #: How many times the labels of the smallest class the largest has before a warning.
 UNEVEN = 20
-#: So many labels of a change, and held-out nodes, tell what features alone are worth.
-ENOUGH_LABELS, ENOUGH_HELD_OUT = 100, 20
-#: Most labels that a classifier of features alone learns from.
-MOST_LEARNED = 2_000
 #: Points that features alone may be better by on held-out nodes before a warning.
 MISLED = 2.0
 UNCALIBRATED = (
@@ -148,43 +137,9 @@ def noticed(state: State) -> list[str]:
             f"Neighbours mislead: features alone would do better by {told['better']:.1f} points "
             f"on {told['judged']} held-out nodes; {other} may help."
         )
+    from evergraph.estimator.watch import sentences  # noqa: PLC0415 - SciPy's tests are large
+
     return [*sentences(last.watch), *found]
-
-
-def features_alone(
-    state: State, trained: LabelledNodes, device: torch.device
-) -> dict[str, dict[str, Any]]:
-    """Compares predictions with ridge regression on the features of the nodes just learned.
-
-    Held-out nodes of the same classes judge, by the metric that was asked for. Both predict among
-    these classes, so that what was forgotten of others does not count.
-    """
-    classes, held = torch.unique(trained.labels), state.held_out
-    at = torch.nonzero(torch.isin(held.labels, classes)).flatten()
-    at = at[evenly_spaced(at.numel(), MOST_JUDGED, at.device)]
-    judges = LabelledNodes(held.nodes[at], held.labels[at])
-    if judges.nodes.numel() < ENOUGH_HELD_OUT or classes.numel() < 2:
-        return {}
-    some = trained.take(evenly_spaced(trained.nodes.numel(), MOST_LEARNED, trained.nodes.device))
-    asked = {**state.config.training.model_dump(), **state.config.settings}
-    balanced = asked["class_weight"] == "balanced" or (
-        asked["class_weight"] == "auto" and asked["metric"] != "accuracy"
-    )
-    x, others = (_with_constant(state, part.nodes) for part in (some, judges))
-    scores = ridge_scores(x, others, some.labels, STRENGTHS, balanced)
-    alone = classes[scores.argmax(dim=1)] == judges.labels
-    mine = state.logits(device, judges.nodes)[:, classes].argmax(dim=1)
-    gained = 100 * (alone.double() - (classes[mine] == judges.labels).double())
-    weights = row_weights(judges.labels, balanced).double()
-    better, noise = float((weights * gained).sum()), float((weights * gained).square().sum().sqrt())
-    return {"features_alone": {"better": better, "noise": noise, "judged": judges.nodes.numel()}}
-
-
-def _with_constant(state: State, nodes: Tensor) -> Tensor:
-    """Returns features of about length one and a column of ones, ``[m, d + 1]``."""
-    x = state.graph.features[nodes]
-    dense = (x if isinstance(x, Tensor) else x.dense()).double() / x.shape[1] ** 0.5
-    return torch.cat([dense, torch.ones(len(dense), 1, dtype=torch.float64)], dim=1)
 
 
 def _only_class(state: State) -> int | None:

@@ -7,7 +7,7 @@ each node around it adds: exactly for the closed form, by integrated gradients f
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -178,12 +178,12 @@ def _by_closed_form(state: State, closed: Analytic, rows: Tensor) -> list[Explan
         at = places[int(torch.searchsorted(wanted, row))]
         factors = form.attribute(at, of)
         added = _contributions(form.rows.features, *factors)
-        part = _Part(row, nodes, _steps_away(graphs, at, nodes.numel()), rivals)
+        about = (row, nodes, _steps_away(graphs, at, nodes.numel()), rivals)
         if chosen.mean_field:
             margin, explains = float(added.sum()), "scores before mean-field inference, exact"
         else:
             margin, explains = _margin(logits, rivals), "scores of the closed form, exact"
-        found.append(part.explained(state, added, margin, 0.0, explains))
+        found.append(_explained(state, about, added, margin=margin, base=0.0, explains=explains))
     return found
 
 
@@ -199,9 +199,9 @@ def _by_network(state: State, row: int, logits: Tensor) -> Explanation:
     if abs(factors.value - margin) > ROUNDING * (1 + abs(margin)):
         raise _cannot(state)  # something follows the network, or another one predicts
     added = _contributions(features, factors.nodes, factors.features)
-    part = _Part(row, nodes, _steps_away(graphs, places[0], nodes.numel()), rivals)
+    about = (row, nodes, _steps_away(graphs, places[0], nodes.numel()), rivals)
     explains = "logits of the network, by integrated gradients"
-    return part.explained(state, added, margin, factors.base, explains)
+    return _explained(state, about, added, margin=margin, base=factors.base, explains=explains)
 
 
 def _field(
@@ -215,35 +215,27 @@ def _field(
     return field.features, field.graphs, places.tolist()
 
 
-class _Part(NamedTuple):
-    """A node, what is around it and the classes between which it was decided."""
+def _explained(
+    state: State, about: tuple[int, Tensor, Tensor, dict[int, int]], added: csr_array, **how: Any
+) -> Explanation:
+    """Puts nodes in order and gives everything its name.
 
-    row: int
-    nodes: Tensor  # [n] rows
-    away: Tensor  # [n] steps from the node; −1: out of reach
-    rivals: dict[int, int]
-
-    def explained(
-        self, state: State, added: csr_array, margin: float, base: float, explains: str
-    ) -> Explanation:
-        """Puts nodes in order and gives everything its name."""
-        there = np.flatnonzero((self.away >= 0).numpy())
-        order = there[np.argsort(-np.abs(added.sum(axis=1))[there], kind="stable")]
-        width, take = state.graph.width, state.graph.names.take
-        names = state.columns or tuple(f"feature {at}" for at in range(width))
-        label, against, *_ = [*(state.classes[label] for label in self.rivals), None]
-        return Explanation(
-            take(np.array([self.row]))[0],
-            label,
-            against,
-            margin,
-            base,
-            nodes=take(self.nodes.numpy()[order]),
-            steps=self.away.numpy()[order],
-            features=[*names, *["constant"] * (added.shape[1] - width)],
-            contributions=added[order],
-            explains=explains,
-        )
+    ``about`` are a node, the rows around it, how many steps away each is (−1: out of reach), and
+    the classes between which it was decided.
+    """
+    row, nodes, away, rivals = about
+    there = np.flatnonzero((away >= 0).numpy())
+    order = there[np.argsort(-np.abs(added.sum(axis=1))[there], kind="stable")]
+    width, take = state.graph.width, state.graph.names.take
+    names = state.columns or tuple(f"feature {at}" for at in range(width))
+    label, against, *_ = [*(state.classes[label] for label in rivals), None]
+    return Explanation(
+        **{"id": take(np.array([row]))[0], "label": label, "against": against, **how},
+        nodes=take(nodes.numpy()[order]),
+        steps=away.numpy()[order],
+        features=[*names, *["constant"] * (added.shape[1] - width)],
+        contributions=added[order],
+    )
 
 
 def _contributions(

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from evergraph.errors import InputError
-from evergraph.estimator.graph import GrowingGraph, Grown, Names, Neighbourhood, show, sparse
+from evergraph.estimator.graph import (
+    GrowingGraph,
+    Grown,
+    Names,
+    Neighbourhood,
+    join_both_ways,
+    show,
+    sparse,
+)
 from evergraph.estimator.inputs import Change
 from evergraph.estimator.state import State
 from evergraph.estimator.step import bring_to_scale, check_nodes
 from evergraph.nn.receptive_field import ReceptiveField, receptive_field
 from evergraph.stream import Adjacency, Features, SparseRows
+from evergraph.stream.adjacency import Arcs, edge_weight
 
 
 @dataclass(frozen=True)
@@ -26,13 +36,16 @@ class ExtendedGraph(GrowingGraph):
     beside them, and parts are put together when somebody asks for one.
 
     Attributes:
+        base: The graph as it is stored.
         x: Features of the new nodes, ``[m, d]``.
-        pairs: New undirected edges, each once, ``[2, *]``.
+        pairs: New undirected edges, each once, ``[2, e]``.
+        more: What they weigh there and back, ``[e, 2]``, where the graph knows that of its own.
     """
 
-    stored = False
+    base: GrowingGraph = field(default_factory=GrowingGraph.empty)
     x: Features = field(default_factory=lambda: torch.empty(0, 0))
     pairs: Tensor = field(default_factory=lambda: torch.empty(2, 0, dtype=torch.int64))
+    more: Tensor | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -42,29 +55,32 @@ class ExtendedGraph(GrowingGraph):
     @cached_property
     def features(self) -> Features:
         """All features, ``[n + m, d]``."""
-        return join_rows(self._base.features, self.x)
+        return join_rows(self.base.features, self.x)
 
     @cached_property
     def adjacency(self) -> Adjacency:
         """The whole graph in the order that kernels read."""
         pairs = torch.cat([self.edges.tensor.T.long(), self.pairs], dim=1)
-        return Adjacency.from_edges(torch.cat([pairs, pairs.flip(0)], dim=1), self.num_nodes)
+        arcs = None
+        if self.arcs is not None and self.more is not None:
+            arcs = Arcs(torch.cat([self.arcs.tensor, self.more]), self.directed)
+        return join_both_ways(pairs, self.num_nodes, arcs)
 
     def has_edges(self, pairs: Tensor) -> Tensor:
         """Tells for each pair of rows ``[2, m]`` whether it is an edge."""
         found = self._among(pairs, self.pairs)
         old = (pairs < len(self.names)).all(dim=0)
-        found[old] |= self._base.has_edges(pairs[:, old])
+        found[old] |= self.base.has_edges(pairs[:, old])
         return found
 
     def take(self, rows: Tensor) -> Features:
         """Copies the features of some nodes, in their order."""
         n = len(self.names)
         if not bool((rows >= n).any()):
-            return self._base.take(rows)
+            return self.base.take(rows)
         new = rows >= n
         order = torch.cat([torch.nonzero(~new).flatten(), torch.nonzero(new).flatten()])
-        joined = join_rows(self._base.take(rows[~new]), self.x[rows[new] - n])
+        joined = join_rows(self.base.take(rows[~new]), self.x[rows[new] - n])
         return joined[torch.argsort(order)]
 
     def neighbourhood(
@@ -86,36 +102,36 @@ class ExtendedGraph(GrowingGraph):
         inner = torch.unique(nodes)
         for _ in range(depth - 1):
             inner = self._around(inner)[0]
-        rows, edges = self._around(inner) if depth else (inner, self.pairs[:, :0])
-        place = torch.searchsorted(rows, edges)
-        part = Adjacency.from_edges(place, rows.numel(), symmetric=False)
-        degree = torch.bincount(torch.searchsorted(rows, self._touched(rows)), minlength=len(rows))
-        old = rows < len(self.names)
-        degree[old] += self._base.degree_of(rows[old])
+        rows, edges, arcs = self._around(inner) if depth else (inner, self.pairs[:, :0], None)
+        old, ends = rows < len(self.names), self.pairs.flatten()
+        touched = torch.isin(ends, rows)
+        at = torch.searchsorted(rows, ends[touched])
+        degree = torch.bincount(at, minlength=len(rows))
+        degree[old] += self.base.degree_of(rows[old])
+        if self.more is not None and arcs is not None:
+            weight = edge_weight(self.more).double().repeat(2)[touched]
+            strength = torch.bincount(at, weight, minlength=len(rows))
+            strength[old] += self.base.strength[rows[old]]
+            arcs = replace(arcs, strength=strength)
+        part = Adjacency.from_edges(torch.searchsorted(rows, edges), rows.numel(), False, arcs)
         return rows, replace(part, whole_degree=degree)
 
-    def _around(self, inner: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns nodes with their neighbours, and the directed edges into the nodes."""
-        found, _, counts, near = self._base._reach(inner[inner < len(self.names)], 1)
+    def _around(self, inner: Tensor) -> tuple[Tensor, Tensor, Arcs | None]:
+        """Returns nodes with their neighbours, and the edges into the nodes with their arcs."""
+        found, _, counts, near, via = self.base._reach(inner[inner < len(self.names)], 1)
         ends = np.stack([found[near], np.repeat(found[: counts.size], counts)])
-        known = torch.from_numpy(ends)
+        known, arcs = torch.from_numpy(ends), self.base.arcs_at(via, inner[:0])
         both = torch.cat([self.pairs, self.pairs.flip(0)], dim=1)
-        edges = torch.cat([known, both[:, torch.isin(both[1], inner)]], dim=1)
-        return torch.unique(torch.cat([inner, edges[0]])), edges
-
-    def _touched(self, rows: Tensor) -> Tensor:
-        ends = self.pairs.flatten()
-        return ends[torch.isin(ends, rows)]
+        into = torch.isin(both[1], inner)
+        edges = torch.cat([known, both[:, into]], dim=1)
+        if arcs is not None and self.more is not None:
+            beside = torch.cat([self.more, self.more.flip(1)])[into]
+            arcs = Arcs(torch.cat([arcs.weights, beside]), self.directed)
+        return torch.unique(torch.cat([inner, edges[0]])), edges, arcs
 
     def _among(self, pairs: Tensor, others: Tensor) -> Tensor:
         first, second = (_keys(some, self.num_nodes) for some in (pairs, others))
         return torch.isin(first, second)
-
-    @cached_property
-    def _base(self) -> GrowingGraph:
-        """The graph as it is stored."""
-        parts = (self.names, self.arrays, self.width, self.edges, self.patched, self._star)
-        return GrowingGraph(*parts)
 
 
 def extend(state: State, change: Change) -> tuple[State, Tensor]:
@@ -139,15 +155,21 @@ def extend(state: State, change: Change) -> tuple[State, Tensor]:
                 f"row {at + 1}); give its features too, or correct the name."
             )
         sides.append(torch.from_numpy(rows))
-    ends = torch.stack(sides)
-    keys = torch.unique(_keys(ends[:, ends[0] != ends[1]], n + m))
-    pairs = torch.stack([keys % (n + m), keys // (n + m)])
+    pairs, arcs = graph.arcs_of(torch.stack(sides), change.weights, n + m)
+    known = np.full(pairs.shape[1], -1)
     old = pairs[1] < n
-    old[old.clone()] = graph.has_edges(pairs[:, old])
-    parts = (graph.names, graph.arrays, graph.width, graph.edges, graph.patched, graph._star)
-    given = torch.empty(0, graph.width) if change.x is None else change.x
-    extended = ExtendedGraph(*parts, x=given, pairs=pairs[:, ~old])
-    return replace(state, graph=extended), torch.arange(n, n + m)
+    known[old] = graph.find_edges(*pairs[:, old])
+    graph = graph.with_arcs(known, arcs, anew=change.weights is not None)
+    here = known < 0
+    parts: dict[str, Any] = {part.name: getattr(graph, part.name) for part in fields(GrowingGraph)}
+    extended = ExtendedGraph(
+        **parts,
+        base=graph,
+        x=torch.empty(0, graph.width) if change.x is None else change.x,
+        pairs=torch.from_numpy(pairs[:, here]),
+        more=None if arcs is None else torch.from_numpy(arcs[here]),
+    )
+    return replace(state, graph=extended, beside=state), torch.arange(n, n + m)
 
 
 def join_rows(above: Features, below: Features) -> Features:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,10 @@ from torch import Tensor
 from evergraph.errors import InputError
 from evergraph.nn.receptive_field import ReceptiveField
 from evergraph.stream import Adjacency, Features, SparseRows
+from evergraph.stream.adjacency import Arcs, edge_weight
+
+if TYPE_CHECKING:
+    from evergraph.estimator.array_files import Mapped
 
 Id = str | int
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -41,6 +45,10 @@ class _Buffer:
 
     data: Array
     used: int
+    mapped: Mapped | None = None
+
+    def __reduce__(self) -> Any:
+        return _Buffer, (self.data, self.used)  # a copy is memory of its own
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,10 +69,10 @@ class Grown:
     lineage: object
 
     @classmethod
-    def of(cls, data: Array, length: int | None = None) -> Grown:
+    def of(cls, data: Array, length: int | None = None, mapped: Mapped | None = None) -> Grown:
         """Takes an array; what is behind ``length`` is room."""
         n = data.shape[0] if length is None else length
-        return cls(_Buffer(data, n), n, object())
+        return cls(_Buffer(data, n, mapped), n, object())
 
     @classmethod
     def empty(cls, dtype: Any, *shape: int) -> Grown:
@@ -95,6 +103,18 @@ class Grown:
         data = self.array.copy()
         data[at] = rows
         return Grown(_Buffer(data, self.length), self.length, self.lineage)
+
+    def overwrite(self, at: Array, rows: Array) -> None:
+        """Writes other rows to some places of an array that nobody else has yet."""
+        self._buffer.data[at] = rows
+        self._buffer.mapped = None  # no file has these
+
+    def take(self, rows: Tensor) -> Tensor:
+        """Copies some rows; of a matrix three times as fast as by brackets."""
+        taken = self.tensor.index_select(0, rows)
+        if self._buffer.mapped is not None:
+            self._buffer.mapped.count(rows.numel())
+        return taken
 
     def append(self, rows: Array) -> Grown:
         """Returns the array with rows below, in the time that these take on average."""
@@ -271,20 +291,25 @@ class GrowingGraph:
     Attributes:
         patched: Nodes whose dense features were replaced since all were stored: so few that they
             are stored beside the rest.
+        arcs: What edges weigh from their first end to the second and back, zero where they do not
+            lead; None as long as all weigh one both ways.
+        directed: Whether pairs lead from the first to the second, instead of both ways.
     """
 
-    stored: ClassVar[bool] = True
     names: Names
     arrays: Mapping[str, Grown]  # ``dense``, or ``values``, ``indices`` and ``indptr``
     width: int  # d, 0 before the first nodes
     edges: Grown  # [E, 2] int32, undirected, each once, in order of arrival; int64 in old states
     patched: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+    arcs: Grown | None = None  # [E, 2] float32
+    directed: bool = False
     _star: _Star = field(default_factory=_Star, compare=False, repr=False)
 
     @classmethod
-    def empty(cls) -> GrowingGraph:
+    def empty(cls, directed: bool = False) -> GrowingGraph:
         """Makes a graph without nodes, whose first ones decide on the features."""
-        return cls(Names(Grown.empty(np.int64)), {}, 0, Grown.empty(np.int32, 2))
+        arcs, edges = Grown.empty(np.float32, 2) if directed else None, Grown.empty(np.int32, 2)
+        return cls(Names(Grown.empty(np.int64)), {}, 0, edges, arcs=arcs, directed=directed)
 
     @property
     def num_nodes(self) -> int:
@@ -304,8 +329,15 @@ class GrowingGraph:
     @cached_property
     def adjacency(self) -> Adjacency:
         """The whole graph in the order that kernels read, made when somebody needs it."""
-        pairs = self.edges.tensor.T.long()
-        return Adjacency.from_edges(torch.cat([pairs, pairs.flip(0)], dim=1), self.num_nodes)
+        arcs = None if self.arcs is None else Arcs(self.arcs.tensor, self.directed)
+        return join_both_ways(self.edges.tensor.T.long(), self.num_nodes, arcs)
+
+    @cached_property
+    def strength(self) -> Tensor:
+        """What each node's edges weigh, ``[n]``."""
+        assert self.arcs is not None
+        weight = edge_weight(self.arcs.tensor).double().repeat_interleave(2)
+        return torch.bincount(self.edges.tensor.flatten(), weight, minlength=self.num_nodes)
 
     @cached_property
     def degree(self) -> Tensor:
@@ -339,18 +371,59 @@ class GrowingGraph:
         arrays = _append(self.arrays or _arrays(x[:0]), x)
         return replace(self, names=self.names.append(ids), arrays=arrays, width=x.shape[1])
 
-    def with_edges(self, pairs: Tensor) -> GrowingGraph:
-        """Adds undirected pairs of rows ``[2, m]``; loops and known edges change nothing."""
-        low, high = pairs.min(dim=0).values, pairs.max(dim=0).values
-        keys = (high * self.num_nodes + low)[low != high].numpy()
-        keys = keys[np.sort(np.unique(keys, return_index=True)[1])]  # the first of each, in order
-        high_rows, low_rows = np.divmod(keys, max(self.num_nodes, 1))
-        new = ~self._joined(low_rows, high_rows)
+    def with_edges(self, pairs: Tensor, weights: Array | None = None) -> GrowingGraph:
+        """Adds pairs of rows ``[2, m]``, with weights ``[m]`` where they do not all weigh one.
+
+        Loops change nothing, and neither do known edges, unless they come with a weight or lead
+        another way. Of several weights the last counts.
+        """
+        ends, arcs = self.arcs_of(pairs, weights, self.num_nodes)
+        graph = self.with_arcs(known := self.find_edges(*ends), arcs, anew=weights is not None)
+        new = known < 0
         if not new.any():
-            return self
+            return graph
         star = self._star if self.edges.is_newest else _Star()
-        edges = self.edges.append(np.stack([low_rows[new], high_rows[new]], axis=1))
-        return replace(self, edges=edges, _star=star)
+        edges = self.edges.append(ends[:, new].T)
+        grown = None if graph.arcs is None or arcs is None else graph.arcs.append(arcs[new])
+        return replace(graph, edges=edges, arcs=grown, _star=star)
+
+    def arcs_of(
+        self, pairs: Tensor, weights: Array | None, num_nodes: int
+    ) -> tuple[Array, Array | None]:
+        """Returns each pair once, ``[2, e]``, the smaller row first, and what it weighs both ways.
+
+        That is ``[e, 2]``; None if neither weights nor directions count.
+        """
+        low, high = pairs.min(dim=0).values, pairs.max(dim=0).values
+        apart = (low != high).numpy()
+        keys = (high * num_nodes + low).numpy()[apart]
+        each, first = np.unique(keys, return_index=True)
+        ends = np.stack(np.divmod(keys[np.sort(first)], max(num_nodes, 1)))[::-1]  # as they arrived
+        if self.arcs is None and (weights is None or (weights == 1).all()):
+            return ends, None
+        at = np.argsort(np.argsort(first))[np.searchsorted(each, keys)]
+        given = np.ones(apart.size) if weights is None else weights
+        arcs = np.zeros((each.size, 2), dtype=np.float32)
+        sides = (pairs[0] > pairs[1]).numpy()[apart].astype(np.int64)
+        for side in (sides,) if self.directed else (0, 1):
+            arcs[at, side] = given[apart]
+        return ends, arcs
+
+    def with_arcs(self, known: Array, arcs: Array | None, *, anew: bool) -> GrowingGraph:
+        """Gives edges ``[e]`` other weights ``[e, 2]`` where these are not zero.
+
+        −1 are pairs that are no edges. Unless they count ``anew``, weights that are there stay.
+        """
+        if arcs is None:
+            return self
+        old = Grown.of(np.ones((self.num_edges, 2), np.float32)) if self.arcs is None else self.arcs
+        there = known >= 0
+        before, after = old.array[known[there]], arcs[there]
+        both = np.where((after > 0) if anew else (before == 0), after, before)
+        if (both != before).any():
+            old = Grown.of(old.array.copy())
+            old.array[known[there]] = both
+        return self if old is self.arcs else replace(self, arcs=old)
 
     def growth_bytes(self, ids: Ids, x: Features | None, num_edges: int) -> tuple[int, int, int]:
         """Counts what new nodes and edges will take.
@@ -364,7 +437,8 @@ class GrowingGraph:
         names = 8 * len(ids)
         if kind_of(ids) is str:
             names = 16 * len(ids) + sum(len(str(name).encode()) for name in ids)
-        stored = names + 8 * num_edges + sum(part.nbytes for part in kept.values())
+        ends = num_edges * (1 if self.arcs is None else 2)
+        stored = names + 8 * ends + sum(part.nbytes for part in kept.values())
         copied = 0 if self.edges.has_room(num_edges) else self.edges.array.nbytes
         for key, part in kept.items():
             if key in self.arrays and not self.arrays[key].has_room(part.shape[0]):
@@ -376,7 +450,7 @@ class GrowingGraph:
         if not pairs.numel():
             return self
         low, high = pairs.min(dim=0).values, pairs.max(dim=0).values
-        missing = ~self._joined(low.numpy(), high.numpy())
+        missing = self.find_edges(low.numpy(), high.numpy()) < 0
         if missing.any():
             at = int(np.argmax(missing))
             first, second = self.names.take(pairs[:, at].numpy())
@@ -385,7 +459,8 @@ class GrowingGraph:
                 f"{at + 1}, which do not touch); leave the pair out."
             )
         stay = ~np.isin(self._edge_keys(), (high * self.num_nodes + low).numpy())
-        return replace(self, edges=Grown.of(self.edges.array[stay]), _star=_Star())
+        arcs = None if self.arcs is None else Grown.of(self.arcs.array[stay])
+        return replace(self, edges=Grown.of(self.edges.array[stay]), arcs=arcs, _star=_Star())
 
     def with_features(self, rows: Tensor, x: Features) -> GrowingGraph:
         """Replaces the features of some nodes."""
@@ -412,11 +487,16 @@ class GrowingGraph:
         new_rows = torch.where(stay, torch.cumsum(stay, 0) - 1, -1)
         kept = new_rows.to(self.edges.tensor.dtype)
         edges = kept.index_select(0, self.edges.tensor.flatten()).view(-1, 2)
-        gone = (edges < 0).any(dim=1)
-        edges = edges.index_select(0, torch.nonzero(~gone).flatten())
+        here = torch.nonzero((edges >= 0).all(dim=1)).flatten()
+        edges = edges.index_select(0, here)
+        arcs = None if self.arcs is None else Grown.of(self.arcs.array[here.numpy()])
         left = torch.nonzero(stay).flatten()
-        names, arrays = self.names.keep(stay.numpy()), _arrays(_take(self.features, left))
-        return GrowingGraph(names, arrays, self.width, Grown.of(edges.numpy())), new_rows
+        names, arrays = self.names.keep(stay.numpy()), _arrays(self.take(left))
+        kept_edges = Grown.of(edges.numpy())
+        graph = GrowingGraph(
+            names, arrays, self.width, kept_edges, arcs=arcs, directed=self.directed
+        )
+        return graph, new_rows
 
     def neighbourhood(
         self, nodes: Tensor, depth: int, beside: Tensor | None = None, *, links: bool = False
@@ -430,15 +510,18 @@ class GrowingGraph:
         if beside is not None:
             inner, depth = self._reach(nodes, depth - 1)[0], 1
             nodes = torch.cat([torch.from_numpy(inner), beside])
-        found, _, counts, near = self._reach(nodes, depth)
+        found, _, counts, near, via = self._reach(nodes, depth)
         order = np.argsort(found)
         place = np.empty_like(order)
         place[order] = np.arange(order.size)
         pairs = np.stack([place[near], np.repeat(place[: counts.size], counts)])
         if links:
-            pairs = np.concatenate([pairs, pairs[::-1, near >= counts.size]], axis=1)
-        part = Adjacency.from_edges(torch.from_numpy(pairs), order.size, symmetric=links)
+            back = near >= counts.size
+            pairs = np.concatenate([pairs, pairs[::-1, back]], axis=1)
+            via = np.concatenate([via, via[back] ^ 1])
         rows = torch.from_numpy(found[order])
+        arcs = self.arcs_at(via, rows)
+        part = Adjacency.from_edges(torch.from_numpy(pairs), order.size, links, arcs)
         part = replace(part, whole_degree=self.degree_of(rows))
         return Neighbourhood(rows, self.take(rows), part)
 
@@ -447,7 +530,7 @@ class GrowingGraph:
 
         In place of features there are the nodes whose features are read.
         """
-        found, within, counts, near = self._reach(nodes, depth)
+        found, within, counts, near, via = self._reach(nodes, depth)
         rows = torch.from_numpy(found)
         degree, sources = self.degree_of(rows), torch.from_numpy(near)
         targets = torch.from_numpy(np.repeat(np.arange(counts.size), counts))
@@ -455,17 +538,26 @@ class GrowingGraph:
         for inner, outer in zip(within[:-1].tolist(), within[1:].tolist(), strict=True):
             edges = slice(0, int(counts[:inner].sum()))
             own = torch.arange(inner)
-            graphs.append(Adjacency.between(sources[edges], targets[edges], own, degree[:outer]))
+            part = Adjacency.between(sources[edges], targets[edges], own, degree[:outer])
+            graphs.append(replace(part, arcs=self.arcs_at(via[edges], rows[:outer])))
         return ReceptiveField(rows, tuple(reversed(graphs)), None)
 
     def take(self, rows: Tensor) -> Features:
         """Copies the features of some nodes."""
-        return _take(self.features, rows)
+        return self.arrays["dense"].take(rows) if "dense" in self.arrays else self.features[rows]
 
-    def _reach(self, nodes: Tensor, depth: int) -> tuple[Array, Array, Array, Array]:
+    def arcs_at(self, via: Array, rows: Tensor) -> Arcs | None:
+        """Returns what edges that arrive at some ends weigh, in a part of the graph."""
+        if self.arcs is None:
+            return None
+        leaving = self.arcs.tensor.flatten()  # each entry is of the arc that leaves an end
+        weights = torch.stack([leaving[via ^ 1], leaving[via]], dim=1)
+        return Arcs(weights, self.directed, self.strength[rows])
+
+    def _reach(self, nodes: Tensor, depth: int) -> tuple[Array, Array, Array, Array, Array]:
         from evergraph.kernels import forward_star  # noqa: PLC0415 - numba is slow to import
 
-        found: tuple[Array, Array, Array, Array]
+        found: tuple[Array, Array, Array, Array, Array]
         place = np.zeros(self.num_nodes, dtype=np.int64)
         found = forward_star.reach(*self._chains(), nodes.numpy(), depth, place)
         return found
@@ -480,14 +572,17 @@ class GrowingGraph:
     def has_edges(self, pairs: Tensor) -> Tensor:
         """Tells for each pair of rows ``[2, m]`` whether it is an edge."""
         low, high = pairs.min(dim=0).values.numpy(), pairs.max(dim=0).values.numpy()
-        return torch.from_numpy(self._joined(low, high))
+        return torch.from_numpy(self.find_edges(low, high) >= 0)
 
-    def _joined(self, low: Array, high: Array) -> Array:
+    def find_edges(self, low: Array, high: Array) -> Array:
+        """Returns the edge that joins each pair of rows, −1 without one."""
         if self.num_edges <= FEW_EDGES:
-            return np.isin(high * self.num_nodes + low, self._edge_keys())
+            index = _Index()
+            index.cover(self._edge_keys())
+            return index.find(high * self.num_nodes + low)
         from evergraph.kernels import forward_star  # noqa: PLC0415 - numba is slow to import
 
-        found: Array = forward_star.has_edges(*self._chains(), low, high)
+        found: Array = forward_star.find_edges(*self._chains(), low, high)
         return found
 
     def _edge_keys(self) -> Array:
@@ -502,9 +597,11 @@ class GrowingGraph:
         return self._star.head, self._star.following, ends, ends.size
 
 
-def _take(x: Features, rows: Tensor) -> Features:
-    """Copies rows; of a matrix three times as fast as by brackets."""
-    return x.index_select(0, rows) if isinstance(x, Tensor) else x[rows]
+def join_both_ways(pairs: Tensor, num_nodes: int, arcs: Arcs | None) -> Adjacency:
+    """Makes the graph of undirected pairs ``[2, e]``, with what they weigh there and back."""
+    if arcs is not None:
+        arcs = Arcs(torch.cat([arcs.weights, arcs.weights.flip(1)]), arcs.directed)
+    return Adjacency.from_edges(torch.cat([pairs, pairs.flip(0)], dim=1), num_nodes, arcs=arcs)
 
 
 def _arrays(x: Features) -> dict[str, Grown]:

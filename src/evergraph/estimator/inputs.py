@@ -18,7 +18,17 @@ import torch
 from torch import Tensor
 
 from evergraph.errors import InputError
-from evergraph.estimator.graph import Array, Id, Ids, Names, are_distinct, kind_of, show, sparse
+from evergraph.estimator.graph import (
+    Array,
+    GrowingGraph,
+    Id,
+    Ids,
+    Names,
+    are_distinct,
+    kind_of,
+    show,
+    sparse,
+)
 from evergraph.stream import Features, SparseRows
 from evergraph.stream.features import from_scipy_parts
 
@@ -28,7 +38,7 @@ INT64 = range(-(2**63), 2**63)
 #: Texts that stand for a missing value in what spreadsheets, pandas and R write.
 MISSING = frozenset({"", "nan", "na", "n/a", "#n/a", "<na>", "nat", "none", "null", "nil"})
 #: What a graph of PyG may tell of edges and kinds of nodes, and nobody reads.
-NOT_USED = ("edge_weight", "edge_attr", "edge_type", "node_type")
+NOT_USED = ("edge_type", "node_type")
 #: A whole number that was a float on its way here, as when a column has missing entries.
 _WHOLE_FLOAT = re.compile(r"([+-]?[0-9]+)\.0*")
 #: Halves of characters, which no encoding writes.
@@ -48,6 +58,8 @@ class Change:
     ids: Ids = field(default_factory=list)
     x: Features | None = None  # [len(ids), d]
     edges: Pairs = field(default_factory=lambda: ([], []))
+    weights: Array | None = None  # [len(edges)] float32; None: known ones stay, others are one
+    directed: bool = False  # whether a graph came whose edges lead one way
     labels: dict[Id, Id] = field(default_factory=dict)  # of any nodes, new or old
     columns: tuple[str, ...] | None = None  # names of the features, if they have any
 
@@ -64,6 +76,8 @@ def make_change(
     ids: Any = None,
     x: Any = None,
     edges: Any = None,
+    weights: Any = None,
+    directed: bool = False,
     labels: Any = None,
 ) -> Change:
     """Reads a change from what a user gave.
@@ -80,24 +94,29 @@ def make_change(
         )
     features, names = read_features(x, len(new_ids), columns)
     changed, names = read_features(updated_x, len(renewed), names)
+    pairs, beside = read_edges(edges, weighted=True)
     return Change(
         kind,
         removed=gone,
-        removed_edges=read_edges(removed_edges),
+        removed_edges=read_edges(removed_edges)[0],
         updated=renewed if changed is not None else [],
         updated_x=changed,
         ids=new_ids,
         x=features,
-        edges=read_edges(edges),
+        edges=pairs,
+        weights=read_weights(beside if weights is None else weights, len(pairs[0])),
+        directed=directed,
         labels=read_labels(labels, new_ids if len(new_ids) else renewed, classes),
         columns=names,
     )
 
 
-def from_object(ids: Any, x: Any, edges: Any, labels: Any, *, known: Names) -> dict[str, Any]:
+def from_object(ids: Any, x: Any, edges: Any, labels: Any, graph: GrowingGraph) -> dict[str, Any]:
     """Returns ids, features, edges and labels, taken from a graph object if ``ids`` is one.
 
-    Of a graph object the nodes that are known already bring their edges alone.
+    Of a graph object the nodes that ``graph`` has already bring their edges alone. There are also
+    what edges weigh, and whether they lead one way; if not, but those of ``graph`` do, they lead
+    both.
     """
     if hasattr(type(ids), "node_types") and hasattr(type(ids), "edge_types"):
         raise InputError(
@@ -115,19 +134,16 @@ def from_object(ids: Any, x: Any, edges: Any, labels: Any, *, known: Names) -> d
                 "leave it out."
             )
     if pyg:
-        directed = _is_directed(ids.edge_index)
         others = [key for key in NOT_USED if getattr(ids, key, None) is not None]
+        brought, about = _from_pyg(ids, graph.names), getattr(ids, "edge_attr", None)
+        others += [] if about is None or about is brought["weights"] else ["edge_attr"]
     else:
-        directed = ids.is_directed()
-        about = {key for *_, one in ids.edges(data=True) for key in one}
-        about |= {key for _, one in ids.nodes(data=True) for key in one} - {"x", "label", "y"}
-        others = sorted(map(str, about))
-    weights = [key for key in others if key in {"weight", "edge_weight"}]
-    unused = ["weights"] * bool(weights) + ["directions"] * directed
-    if unused:
-        warnings.warn(f"The {' and '.join(unused)} of edges are not used.", stacklevel=3)
-    warn_of_extra("The graph", [key for key in others if key not in weights], 4)
-    return _from_pyg(ids, known) if pyg else _from_networkx(ids, known)
+        told = {key for *_, one in ids.edges(data=True) for key in one} - {"weight"}
+        told |= {key for _, one in ids.nodes(data=True) for key in one} - {"x", "label", "y"}
+        others = sorted(map(str, told))
+        brought = _from_networkx(ids, graph.names, graph.directed)
+    warn_of_extra("The graph", others, 4)
+    return brought
 
 
 def warn_of_extra(where: str, names: Collection[str], stacklevel: int = 2) -> None:
@@ -257,27 +273,62 @@ def read_features(
     return x, names
 
 
-def read_edges(edges: Any, field: str = "edges") -> Pairs:
-    """Reads pairs of ids: a sequence of pairs, an array ``[m, 2]`` or a frame of two columns."""
+def read_edges(
+    edges: Any, field: str = "edges", *, weighted: bool = False
+) -> tuple[Pairs, Any | None]:
+    """Reads pairs of ids, and where they may be ``weighted`` what they weigh.
+
+    They are a sequence of pairs or triples, an array ``[m, 2]``, or a frame of two columns and
+    maybe one called ``weight``.
+    """
     if edges is None:
-        return [], []
+        return ([], []), None
     if hasattr(edges, "columns") and hasattr(edges, "to_numpy"):
-        if len(edges.columns) == 2:
-            first, second = (read_ids(edges[name], field) for name in edges.columns)
-            return first, second
+        sides = [name for name in edges.columns if not weighted or name != "weight"]
+        if len(sides) == 2:
+            first, second = (read_ids(edges[name], field) for name in sides)
+            return (first, second), edges["weight"] if len(edges.columns) == 3 else None
         edges = zip(*(edges[name].to_list() for name in edges.columns), strict=True)
+        weighted = False
     whole = _whole(edges)
     if whole is not None and whole.ndim == 2 and whole.shape[1] == 2:
-        return whole[:, 0], whole[:, 1]
+        return (whole[:, 0], whole[:, 1]), None
     pairs = _items(edges, field)
+    triples = weighted and pairs and hasattr(pairs[0], "__len__") and len(pairs[0]) == 3
+    width = 3 if triples and not isinstance(pairs[0], str) else 2
     for row, pair in enumerate(pairs, 1):
-        if isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2:
+        if isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != width:
+            entries = "two ids each" if width == 2 else "two ids and a weight each"
             raise InputError(
-                f"Expected '{field}' as pairs of ids (got {show(pair)} in row {row}); give two "
-                "ids each."
+                f"Expected '{field}' as pairs of ids (got {show(pair)} in row {row}); give "
+                f"{entries}."
             )
     first, second = (read_ids([pair[side] for pair in pairs], field) for side in (0, 1))
-    return first, second
+    return (first, second), [pair[2] for pair in pairs] if width == 3 else None
+
+
+def read_weights(values: Any, count: int) -> Array | None:
+    """Reads what edges weigh, above zero each."""
+    if values is None:
+        return None
+    values = values.detach().cpu() if isinstance(values, Tensor) else values
+    given = np.asarray(values, dtype=object if isinstance(values, list) else None).reshape(-1)
+    if given.size != count:
+        raise InputError(
+            f"Expected 'weights' for each of {count} edges (got {given.size}); give one each."
+        )
+    try:
+        weights = given.astype(np.float32)
+    except (ValueError, TypeError):
+        weights = np.array([w if isinstance(w, int | float) else np.nan for w in given])
+    wrong = ~(np.isfinite(weights) & (weights > 0))
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise InputError(
+            f"Expected 'weights' of edges as numbers above zero (got {show(given[at])} in row "
+            f"{at + 1}); correct it, or leave such edges out."
+        )
+    return weights
 
 
 def _from_pyg(data: Any, known: Names) -> dict[str, Any]:
@@ -302,11 +353,21 @@ def _from_pyg(data: Any, known: Names) -> dict[str, Any]:
         "ids": ids[rows],
         "x": data.x[rows],
         "edges": ids[data.edge_index.T.cpu().numpy()],
+        "weights": _pyg_weights(data),
+        "directed": _is_directed(data.edge_index),
         "labels": [labels[row] for row in rows.tolist()],
     }
 
 
-def _from_networkx(graph: Any, known: Names) -> dict[str, Any]:
+def _pyg_weights(data: Any) -> Tensor | None:
+    """Returns ``edge_weight``, or ``edge_attr`` if it is one number above zero for each edge."""
+    weights, about = (getattr(data, key, None) for key in ("edge_weight", "edge_attr"))
+    if weights is None and isinstance(about, Tensor) and about.numel() == data.edge_index.shape[1]:
+        weights = about if bool((about > 0).all()) else None
+    return weights
+
+
+def _from_networkx(graph: Any, known: Names, directed: bool) -> dict[str, Any]:
     """Reads node attributes ``x`` and, where there is one, ``label`` (or ``y``)."""
     nodes = list(graph.nodes(data=True))
     there = known.where([name for name, _ in nodes]).tolist()
@@ -318,10 +379,16 @@ def _from_networkx(graph: Any, known: Names) -> dict[str, Any]:
                 f"Expected an attribute 'x' of node {name!r} (got {there}); set it to a list of "
                 "numbers."
             )
+    edges = list(graph.edges(data=True))
+    if directed and not graph.is_directed():
+        edges += [(b, a, about) for a, b, about in edges]
+    weights = [about.get("weight", 1) for *_, about in edges]
     return {
         "ids": [name for name, _ in new],
         "x": [about["x"] for _, about in new] if new else None,
-        "edges": [(a, b) for a, b in graph.edges()],
+        "edges": [(a, b) for a, b, _ in edges],
+        "weights": weights if any(weight != 1 for weight in weights) else None,
+        "directed": graph.is_directed(),
         "labels": [about.get("label", about.get("y")) for _, about in new],
     }
 

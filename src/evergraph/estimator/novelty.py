@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evergraph.closed_form.propagation import evenly_spaced
 from evergraph.errors import InputError
 from evergraph.estimator.graph import Array
 from evergraph.estimator.state import State
+from evergraph.rng import evenly_spaced
 
 #: Most labelled nodes, and as many others, that the forest learns from.
 COMPARED = 12_000
@@ -62,9 +62,9 @@ class Novelty:
     @classmethod
     def of(cls, state: State, device: torch.device) -> Novelty:
         """Returns the detector of a state."""
-        if "_novelty" not in state.__dict__:
-            state.__dict__["_novelty"] = cls(state, device)
-        found: Novelty = state.__dict__["_novelty"]
+        if "novelty" not in state.computed:
+            state.computed["novelty"] = cls(state, device)
+        found: Novelty = state.computed["novelty"]
         return found
 
     def _fit(self, nodes: Tensor, labelled: Array) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -13,7 +14,6 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import torch
 from pydantic import Field
-from scipy.special import softmax
 from torch import Tensor
 
 from evergraph.errors import InputError
@@ -23,6 +23,8 @@ from evergraph.estimator.graph import GrowingGraph, Grown, Id
 from evergraph.events import Event, Stage
 from evergraph.files import to_device
 from evergraph.methods import Method, make_method
+from evergraph.methods.analytic import Analytic
+from evergraph.methods.context import TaskContext
 from evergraph.metrics import (
     Array,
     calibration_error,
@@ -30,6 +32,7 @@ from evergraph.metrics import (
     fit_exponent,
     fit_temperature,
     shift_weights,
+    softmax,
 )
 from evergraph.nn.device import Plan, denormals_flushed
 from evergraph.nn.encoders import Block
@@ -50,12 +53,17 @@ from evergraph.validation import Config
 SMALL = 10_000
 #: Above so many nodes a network predicts all of them in blocks of so many.
 MANY, BLOCK = 50_000, 10_000
+#: How far from new nodes scores of a large graph are propagated anew, and the most nodes that are
+#: read for it; where there are more, less far.
+NEAR, CROWD = 2, 1_000
 #: The most held-out nodes that judge one change.
 MOST_JUDGED = 500
 #: About how many nodes of a large graph tell the class shares of those without a label.
 FEW_UNLABELLED = 200
 #: So many newcomers, or judges of a class, can tell anything: fewer are not compared with others.
 FEW_NEWCOMERS, FEW_JUDGES = 50, 5
+#: So many labels of a change, and held-out nodes, tell what features alone are worth.
+ENOUGH_LABELS, ENOUGH_HELD_OUT = 100, 20
 
 
 class Comparison(Config):
@@ -151,8 +159,8 @@ class Edits:
     @classmethod
     def between(cls, before: Adjacency, after: Adjacency) -> Edits:
         """Compares two graphs of the same nodes."""
-        added = after.keys[~torch.isin(after.keys, before.keys)]
-        deleted = before.keys[~torch.isin(before.keys, after.keys)]
+        added = after.keys[~before.has_edges(after.src, after.dst)]
+        deleted = before.keys[~after.has_edges(before.src, before.dst)]
         return cls(_undirected(added, before.num_nodes), _undirected(deleted, before.num_nodes))
 
     def __bool__(self) -> bool:
@@ -170,6 +178,9 @@ class Edits:
         """
         if not self:
             return graph.field(nodes, depth)
+        if graph.arcs is not None:  # what removed edges weighed is known of the whole graph alone
+            everyone = torch.arange(graph.num_nodes)
+            return receptive_field(everyone, self.apply(graph.adjacency), nodes, depth)
         # The graph may have gained or lost some of these edges itself since.
         added = self.added[:, ~graph.has_edges(self.added)]
         deleted = self.deleted[:, graph.has_edges(self.deleted)]
@@ -255,6 +266,7 @@ class State:
         columns: Names of the features, if they have any.
         scale: What the features were brought to; None before the first labels, or if nothing was.
         saved: Folder and version that this state comes from, and what is stored there.
+        beside: The state that this one sees further nodes beside, to predict them; nobody keeps it.
     """
 
     config: EstimatorConfig
@@ -270,12 +282,16 @@ class State:
     columns: tuple[str, ...] | None = None
     scale: Scale | None = None
     saved: tuple[Path, int, Stored] | None = None
+    beside: State | None = None
+    #: What was computed of this very state: ``logits`` of all nodes, a ``novelty`` detector.
+    computed: dict[str, Any] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def initial(cls, config: EstimatorConfig) -> State:
         """Makes the state before the first change."""
         learner = Learner(make_method(config.method, config.settings))
-        return cls(config, GrowingGraph.empty(), (), learner)
+        directed = bool(config.parameters.settings.get("direction"))
+        return cls(config, GrowingGraph.empty(directed), (), learner)
 
     def judge(self, device: torch.device) -> Judgement:
         """Judges predictions by the held-out nodes.
@@ -393,7 +409,9 @@ class State:
                 if depth is not None and rows is not None and n > 10 * rows.numel():
                     with _one_thread():
                         return self._predict_near(rows, depth, device).cpu()
-                self.__dict__["_logits"] = self._predict(device, on_event).cpu()
+                if self.beside is not None and self.beside.powers is not None and rows is not None:
+                    return self._predict_beside(rows)
+                self.computed["logits"] = self._predict(device, on_event).cpu()
         found = self.known_logits
         if found is None:
             found = torch.zeros(n, len(self.classes))
@@ -405,18 +423,18 @@ class State:
         context = self.learner.context
         if context is not None and context.prepared:
             return None  # all rows are there, as they were learned from
-        small = self.graph.stored and self.graph.num_nodes <= SMALL
+        small = self.beside is None and self.graph.num_nodes <= SMALL
         few = self.known_logits is not None or small
         return None if few else self.learner.method.reach(self.config.model.num_layers)
 
     @property
     def known_logits(self) -> Tensor | None:
         """All nodes' logits, if they have been computed."""
-        return self.__dict__.get("_logits")
+        return self.computed.get("logits")
 
     def adopt(self, other: State) -> None:
         """Takes over another state's predictions, which must be the same."""
-        self.__dict__["_logits"] = other.known_logits
+        self.computed["logits"] = other.known_logits
 
     def _predict(
         self, device: torch.device, on_event: Callable[[Event], None] | None = None
@@ -428,6 +446,10 @@ class State:
         by_network = type(method).predict_logits is Method.predict_logits
         if by_network and self.graph.num_nodes > MANY:
             return self._predict_by_blocks(learner, device, on_event)
+        return learner.method.predict_logits(self._context(learner, device))
+
+    def _context(self, learner: Learner, device: torch.device) -> TaskContext:
+        """Makes what a method predicts from, without any label."""
         seen = self.graph.adjacency
         nobody = torch.empty(0, dtype=torch.int64)
         task, k = max(learner.next_task - 1, 0), len(self.classes)
@@ -437,7 +459,40 @@ class State:
         ctx.adjacency = self.edits.apply(seen).to(device)
         if learner.context is not None:  # of this very graph, which was learned just now
             ctx.prepared = learner.context.prepared
-        return learner.method.predict_logits(ctx)
+        return ctx
+
+    @cached_property
+    def powers(self) -> list[Tensor] | None:
+        """All nodes' scores after every step of propagation, where a large graph has such."""
+        method = self.learner.method
+        if self.graph.num_nodes <= SMALL or not isinstance(method, Analytic):
+            return None
+        return method.score_powers(self._context(self.learner, torch.device("cpu")))
+
+    def _predict_beside(self, rows: Tensor) -> Tensor:
+        """Predicts new nodes where scores are propagated, on the CPU, nearly as all at once.
+
+        Farther than :data:`NEAR` steps away scores count as they are without the new nodes, after
+        every step of propagation (decision 0041 says how near that is).
+        """
+        base, method, graph = self.beside, self.learner.method, self.graph
+        assert isinstance(method, Analytic)
+        assert base is not None
+        assert base.powers is not None
+        inner, reach = torch.unique(rows), method.embedding_reach()
+        assert reach is not None
+        nodes, part = _around(graph, inner)
+        for _ in range(NEAR):
+            wider = _around(graph, nodes)
+            if wider[0].numel() > CROWD:
+                break
+            inner, (nodes, part) = nodes, wider
+        there = nodes.clamp(max=base.graph.num_nodes - 1)  # what is not is found anew
+        with _one_thread():
+            own = self._predict_near(inner, reach, torch.device("cpu"))
+            known = [scores[there] for scores in base.powers]
+            found = method.predict_within(own, part, known)
+        return found[torch.searchsorted(inner, rows)]
 
     def _predict_by_blocks(
         self, learner: Learner, device: torch.device, on_event: Callable[[Event], None] | None
@@ -509,6 +564,14 @@ class State:
         return torch.cat(found)
 
 
+def _around(graph: GrowingGraph, nodes: Tensor) -> tuple[Tensor, Adjacency]:
+    """Returns nodes with their neighbours, and the edges into the nodes."""
+    field = graph.field(nodes, 1)
+    assert isinstance(field.features, Tensor)
+    assert isinstance(field.graphs, tuple)
+    return field.features, field.graphs[0]
+
+
 def _run(learner: Learner, field: ReceptiveField) -> Output:
     """Runs the network on a receptive field."""
     assert learner.model is not None
@@ -558,7 +621,7 @@ def _calibrate(logits: Array, labels: Array, weights: Array) -> tuple[float, flo
         proba = np.empty_like(logits)
         for mine in (half, ~half):
             temperature = fit_temperature(even[~mine], labels[~mine], weights[~mine])
-            proba[mine] = softmax(even[mine] / temperature, axis=1)
+            proba[mine] = softmax(even[mine] / temperature)
         error = calibration_error(proba, labels, weights)
     return fit_temperature(even, labels, weights), exponent, error
 

@@ -5,6 +5,7 @@ All that a change goes through is here, in order: checks, scale, graph, labels, 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
@@ -18,18 +19,20 @@ from evergraph.closed_form.ridge import row_weights
 from evergraph.config import NEEDED_VALIDATION, settable_keys
 from evergraph.errors import InputError
 from evergraph.estimator.config import NETWORK, USUAL, make_config
-from evergraph.estimator.diagnosis import (
-    ENOUGH_LABELS,
-    features_alone,
-    no_longer_exact,
-    what_stays,
-)
+from evergraph.estimator.diagnosis import no_longer_exact, what_stays
 from evergraph.estimator.graph import GrowingGraph, Grown, Id, Neighbourhood, kind_of, show
 from evergraph.estimator.inputs import Change
-from evergraph.estimator.state import Edits, Entry, GrownLabels, State, draw_share, move
-from evergraph.estimator.watch import watch
+from evergraph.estimator.state import (
+    ENOUGH_LABELS,
+    Edits,
+    Entry,
+    GrownLabels,
+    State,
+    draw_share,
+    move,
+)
 from evergraph.events import Event, Stage
-from evergraph.nn.device import denormals_flushed, warn_of_memory
+from evergraph.nn.device import denormals_flushed, trim_memory, warn_of_memory
 from evergraph.rng import make_generator
 from evergraph.stream import GraphView, LabelledNodes, Part, SparseRows
 from evergraph.stream.features import Scale, row_lengths
@@ -106,11 +109,14 @@ def complete(
         if count or anew:
             known = len(counted.keys() & set(classes)) if following.learner.next_task else 0
             following, report = _learn(following, trained, known, device, on_event, told=told)
+        _warn_of_edges(following, change)
         if on_event is not None:
             on_event(Stage(len(state.history), "judging", 1, 1))
         _check_finite(following, change, count > 0 or anew, device)
         judged = following.judge(device)
         if count >= ENOUGH_LABELS:
+            from evergraph.estimator.watch import features_alone  # noqa: PLC0415 - as below
+
             told = told | features_alone(following, trained, device)
         following.learner.context = None
     fresh = trained.labels[: 0 if change.kind == "refit" else None]  # seen before, for the most
@@ -146,12 +152,31 @@ def complete(
     finished = replace(following, history=(*state.history, entry))
     finished.adopt(following)
     if entry.comparable:
+        from evergraph.estimator.watch import watch  # noqa: PLC0415 - SciPy's tests are large
+
         compared, arrivals = watch(finished, change, device)
         entry = entry.model_copy(update={"watch": compared, "arrivals": arrivals})
     lines = following.lines.append(np.frombuffer(entry.line(), dtype=np.uint8))
     following = replace(finished, history=(*state.history, entry), lines=lines)
     following.adopt(finished)
+    if following.graph.num_nodes > LARGE:
+        trim_memory()
     return following
+
+
+def _warn_of_edges(state: State, change: Change) -> None:
+    """Says which weights and directions that a change brought are not used."""
+    config, model = state.config, state.learner.model
+    used, given = config.settings.get("direction"), config.parameters.settings.get("direction")
+    if change.directed and given is not False and not (state.graph.directed and used):
+        why = f"by {config.method}; take analytic"
+        if used is not None:
+            why = "where earlier ones came without; begin anew with them"
+        warnings.warn(f"The directions of edges are not used {why}.", stacklevel=6)
+    weighted = change.weights is not None and state.graph.arcs is not None
+    if weighted and model is not None and model.encoder.has_attention:
+        told = "set 'backbone' to gcn or sage, or take analytic"
+        warnings.warn(f"Attention does not use the weights of edges; {told}.", stacklevel=6)
 
 
 def refit(state: State, labels: Mapping[Id, Id], device: torch.device) -> State:
@@ -287,7 +312,9 @@ def _change_graph(state: State, change: Change) -> State:
     if change.x is not None:
         graph = graph.with_nodes(change.ids, change.x)
     if len(change.edges[0]):
-        graph = graph.with_edges(graph.find_pairs(change.edges))
+        if change.directed and not graph.num_edges and state.config.settings.get("direction"):
+            graph = replace(graph, directed=True, arcs=Grown.empty(np.float32, 2))
+        graph = graph.with_edges(graph.find_pairs(change.edges), change.weights)
     return replace(state, graph=graph)
 
 
@@ -522,7 +549,7 @@ def _check_finite(state: State, change: Change, learned: bool, device: torch.dev
     if wrong is None:
         where = state.graph.names.where
         rows = torch.from_numpy(np.concatenate([where(change.ids), where(change.updated)]))
-        huge = row_lengths(state.graph.features[rows]) > HUGE
+        huge = row_lengths(state.graph.take(rows)) > HUGE
         if bool(huge.any()):
             found = state.logits(device, rows[huge])
             found = found if state.known_logits is None else state.known_logits

@@ -13,7 +13,6 @@ import json
 import os
 import socket
 import sqlite3
-import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
@@ -21,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from evergraph.errors import InputError
+from evergraph.estimator.array_files import NAME as ARRAY_NAME
+from evergraph.estimator.array_files import ArrayFiles, check_regular
 from evergraph.estimator.blocks import (
     Damage,
     Stored,
@@ -40,8 +41,9 @@ BESIDE = ("-wal", "-shm", "-journal")
 OLD_NAMES = ("current.json", "generations")
 #: Marks our databases, so that others are not taken for damaged ones.
 APPLICATION = 0x65766772
-#: Version 1 was the folder of 0.1.0.
-SCHEMA_VERSION = 3
+#: Version 1 was the folder of 0.1.0. From 4 on there are files of large features; a state without
+#: is one of version 3.
+SCHEMA_VERSION = 4
 COLUMNS = "number INTEGER PRIMARY KEY, written TEXT NOT NULL, document TEXT NOT NULL, sha256 BLOB"
 TABLES = {
     "version": f"CREATE TABLE version ({COLUMNS})",
@@ -52,7 +54,7 @@ TABLES = {
 SCHEMA = ";".join(
     (
         f"PRAGMA application_id={APPLICATION}",
-        f"PRAGMA user_version={SCHEMA_VERSION}",
+        "PRAGMA user_version=3",
         *TABLES.values(),
     )
 )
@@ -90,7 +92,8 @@ class Store:
                 f"Expected '{self.folder}' to be a folder (got: {error.strerror}); choose another."
             ) from None
         # What is left of a writer that was killed before it had made the database is ours.
-        if not all(name.startswith((LOCK, WRITER, NEW)) for name in names):
+        ours = (LOCK, WRITER, NEW)
+        if not all(name.startswith(ours) or ARRAY_NAME.fullmatch(name) for name in names):
             raise InputError(
                 f"Expected a state or an empty folder (got '{self.folder}', which holds other "
                 "files); choose another folder."
@@ -141,8 +144,12 @@ class Store:
             Damage: If anything is wrong with it.
         """
         with self._reading() as db:
-            wanted = self._wanted(db, number, table)
-            return wanted, *read_document(db, table, wanted)
+            wanted, newest = self._wanted(db, number, table), _numbers(db, "version")[-1]
+            with suppress(FileNotFoundError):
+                return wanted, *read_document(db, table, wanted, ArrayFiles(self.folder))
+        if self.newest()[0] == newest:
+            raise Damage("the files of its arrays, one of which is missing")
+        return self.read(number, table)  # somebody has written what needs that file no more
 
     def predictions(self, number: int | None = None) -> dict[str, Any] | None:
         """Reads the predictions that a version holds, None if it holds none; see :meth:`read`."""
@@ -251,7 +258,7 @@ class Store:
         Returns:
             What is there of the content then, nothing without one.
         """
-        stored = Stored()
+        stored, files = Stored(), ArrayFiles(self.folder)
         new = not self._has(NAME)
         path = self.folder / (NEW if new else NAME)
         with _unwritable(self.path):
@@ -265,15 +272,24 @@ class Store:
                 self._check_schema(db)
                 db.execute("PRAGMA synchronous=FULL")
                 db.execute("BEGIN IMMEDIATE")
-                if content is not None:
-                    stored = write_document(db, "version", number, content, before)
-                db.execute("DELETE FROM pending")
-                if pending is not None:
-                    write_document(db, "pending", number, pending)
-                others = "DELETE FROM version WHERE number > ? OR number <= ?"
-                db.execute(others, (number, number - KEPT))
-                sweep(db)
+                try:
+                    if content is not None:
+                        stored = write_document(
+                            db, "version", number, content, files=files, before=before
+                        )
+                    db.execute("DELETE FROM pending")
+                    if pending is not None:
+                        write_document(db, "pending", number, pending, files=files)
+                    others = "DELETE FROM version WHERE number > ? OR number <= ?"
+                    db.execute(others, (number, number - KEPT))
+                    if in_files := sweep(db):
+                        db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+                except BaseException:
+                    files.take_back()
+                    raise
                 db.execute("COMMIT")
+                with suppress(OSError):
+                    files.keep(in_files)
                 if new:
                     db.execute("PRAGMA journal_mode=WAL")
             if new:
@@ -294,11 +310,7 @@ def connect(path: Path, mode: str, timeout: float = PATIENCE) -> sqlite3.Connect
     """Connects to a regular file in the way that suits one from a stranger."""
     for name in (path, *(Path(f"{path}{end}") for end in BESIDE)):
         with suppress(FileNotFoundError):  # others may take the log away at any moment
-            if not stat.S_ISREG(os.lstat(name).st_mode):
-                raise InputError(
-                    f"Expected '{name}' to be a regular file (got a link or something else); put "
-                    "the file there."
-                )
+            check_regular(name)
     uri = f"{path.absolute().as_uri()}?mode={mode}"
     db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=timeout)
     db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_LENGTH)

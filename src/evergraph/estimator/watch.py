@@ -2,10 +2,15 @@
 
 Newcomers are compared with the nodes that were there, both as they are after the change: if nodes
 come in random order the two could change places, so that tests err as often as they say. Accuracy
-by class is compared with the best that is surely known of it.
+by class is compared with the best that is surely known of it. And predictions are compared with
+those of a classifier that knows features alone.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,12 +18,24 @@ from scipy.special import kolmogorov
 from scipy.stats import hypergeom, ttest_ind
 from torch import Tensor
 
-from evergraph.closed_form.propagation import evenly_spaced
+from evergraph.closed_form.ridge import ridge_scores, row_weights
+from evergraph.closed_form.selection import STRENGTHS
 from evergraph.estimator.inputs import Change
-from evergraph.estimator.state import FEW_JUDGES, FEW_NEWCOMERS, Comparison, Entry, State
+from evergraph.estimator.state import (
+    ENOUGH_HELD_OUT,
+    FEW_JUDGES,
+    FEW_NEWCOMERS,
+    MOST_JUDGED,
+    Comparison,
+    Entry,
+    State,
+)
 from evergraph.metrics import Array
-from evergraph.stream import Features, SparseRows
+from evergraph.rng import evenly_spaced
+from evergraph.stream import Features, LabelledNodes, SparseRows
 
+#: Most labels that a classifier of features alone learns from.
+MOST_LEARNED = 2_000
 #: How often a change without any drift raises an alarm, all tests together.
 FALSE_ALARMS = 0.05
 KINDS = ("accuracy", "confidence", "features", "degrees")
@@ -89,7 +106,7 @@ def sentences(found: list[Comparison]) -> list[str]:
     return told
 
 
-def wilson(right: float, count: float) -> tuple[float, float]:
+def wilson(right: Any, count: Any) -> tuple[Any, Any]:
     """Returns the 95 % interval of a share (Wilson, 1927)."""
     centre, room = right + Z**2 / 2, Z * (right * (count - right) / count + Z**2 / 4) ** 0.5
     return (centre - room) / (count + Z**2), (centre + room) / (count + Z**2)
@@ -137,13 +154,16 @@ def _accuracy(state: State) -> list[Comparison]:
     remedy = "check its latest labels and label more of its nodes"
     if method.buffer is not None and not method.takes_back:
         remedy = "label more of its nodes, or begin with a larger buffer"
+    if not past[since:]:
+        return []
+    (right, count), (then, of) = (_judged(part) for part in ([last], past[since:]))
+    surely = np.where(of >= FEW_JUDGES, wilson(then, of.clip(min=1))[0], -1)
     pairs = []
-    for label, name in enumerate(state.classes):
-        then = [_judged(e, label) for e in past[since:]]
-        then = [pair for pair in then if pair[1] >= FEW_JUDGES]
-        now = _judged(last, label)
-        if now[1] >= FEW_JUDGES and then:
-            pairs.append((name, now, max(then, key=lambda pair: wilson(*pair)[0])))
+    for label, (name, certain) in enumerate(zip(state.classes, surely, strict=False)):
+        at = int(certain.argmax())
+        if certain[at] >= 0 and count[label : label + 1].sum() >= FEW_JUDGES:
+            now = int(right[label, 0]), int(count[label, 0])
+            pairs.append((name, now, (int(then[label, at]), int(of[label, at]))))
     (right, count), (best, of) = (
         np.array([p[at] for p in pairs]).reshape(-1, 2).T for at in (1, 2)
     )
@@ -154,12 +174,16 @@ def _accuracy(state: State) -> list[Comparison]:
     return found
 
 
-def _judged(entry: Entry, label: int) -> tuple[int, int]:
-    """Returns how many judges of a class were right after a change, and how many there were."""
-    if label >= min(len(entry.class_accuracy), len(entry.class_judged)):
-        return 0, 0
-    count = entry.class_judged[label]
-    return round((entry.class_accuracy[label] or 0) * count / 100), count
+def _judged(entries: Sequence[Entry]) -> tuple[Array, Array]:
+    """Counts judges of each class that were right after a change, and all, ``[k, changes]``."""
+    both = (e.class_judged for e in entries), (e.class_accuracy for e in entries)
+    count, share = (
+        np.array([*zip_longest(*part, fillvalue=0)], dtype=float).reshape(-1, len(entries))
+        for part in both
+    )
+    k = min(len(count), len(share))
+    count, share = count[:k], np.nan_to_num(share[:k])  # None without judges
+    return np.rint(share * count / 100), count
 
 
 def _confidence(state: State, new: Tensor, device: torch.device) -> list[Comparison]:
@@ -256,6 +280,42 @@ def _degrees(state: State, new: Tensor, old: Tensor) -> tuple[list[Comparison], 
     (also,), _ = _kolmogorov(sizes, np.concatenate(past)[:, None])
     a, b = shares[:, 0]
     return [_compare("degrees", (a, b), _band(a - b, len(new), len(old)), max(p, also))], arrivals
+
+
+def features_alone(
+    state: State, trained: LabelledNodes, device: torch.device
+) -> dict[str, dict[str, Any]]:
+    """Compares predictions with ridge regression on the features of the nodes just learned.
+
+    Held-out nodes of the same classes judge, by the metric that was asked for. Both predict among
+    these classes, so that what was forgotten of others does not count.
+    """
+    classes, held = torch.unique(trained.labels), state.held_out
+    at = torch.nonzero(torch.isin(held.labels, classes)).flatten()
+    at = at[evenly_spaced(at.numel(), MOST_JUDGED, at.device)]
+    judges = LabelledNodes(held.nodes[at], held.labels[at])
+    if judges.nodes.numel() < ENOUGH_HELD_OUT or classes.numel() < 2:
+        return {}
+    some = trained.take(evenly_spaced(trained.nodes.numel(), MOST_LEARNED, trained.nodes.device))
+    asked = {**state.config.training.model_dump(), **state.config.settings}
+    balanced = asked["class_weight"] == "balanced" or (
+        asked["class_weight"] == "auto" and asked["metric"] != "accuracy"
+    )
+    x, others = (_with_constant(state, part.nodes) for part in (some, judges))
+    scores = ridge_scores(x, others, some.labels, STRENGTHS, balanced)
+    alone = classes[scores.argmax(dim=1)] == judges.labels
+    mine = state.logits(device, judges.nodes)[:, classes].argmax(dim=1)
+    gained = 100 * (alone.double() - (classes[mine] == judges.labels).double())
+    weights = row_weights(judges.labels, balanced).double()
+    better, noise = float((weights * gained).sum()), float((weights * gained).square().sum().sqrt())
+    return {"features_alone": {"better": better, "noise": noise, "judged": judges.nodes.numel()}}
+
+
+def _with_constant(state: State, nodes: Tensor) -> Tensor:
+    """Returns features of about length one and a column of ones, ``[m, d + 1]``."""
+    x = state.graph.take(nodes)
+    dense = (x if isinstance(x, Tensor) else x.dense()).double() / x.shape[1] ** 0.5
+    return torch.cat([dense, torch.ones(len(dense), 1, dtype=torch.float64)], dim=1)
 
 
 def _some(rows: Tensor, most: int) -> Tensor:

@@ -25,17 +25,19 @@ def extend(head: Array, following: Array, degree: Array, ends: Array, first: int
 
 
 @njit(cache=True)
-def has_edges(
+def find_edges(
     head: Array, following: Array, ends: Array, limit: int, first: Array, second: Array
 ) -> Array:
-    """Tells for each pair whether it is an edge, in the time of the smaller degree."""
-    found = np.zeros(first.size, dtype=np.bool_)
+    """Returns the edge that joins each pair, −1 without one, in the time of the smaller degree."""
+    found = np.full(first.size, -1, dtype=np.int64)
     for pair in range(first.size):
         a, b = first[pair], second[pair]
         of_a, of_b = head[a], head[b]
-        while of_a >= 0 and of_b >= 0 and not found[pair]:
-            here = of_a < limit and ends[of_a ^ 1] == b
-            found[pair] = here or (of_b < limit and ends[of_b ^ 1] == a)
+        while of_a >= 0 and of_b >= 0 and found[pair] < 0:
+            if of_a < limit and ends[of_a ^ 1] == b:
+                found[pair] = of_a >> 1
+            elif of_b < limit and ends[of_b ^ 1] == a:
+                found[pair] = of_b >> 1
             of_a, of_b = following[of_a], following[of_b]
     return found
 
@@ -49,17 +51,18 @@ def reach(
     nodes: Array,
     depth: int,
     place: Array,
-) -> tuple[Array, Array, Array, Array]:
+) -> tuple[Array, Array, Array, Array, Array]:
     """Lists nodes and all within ``depth`` steps, each once, the nearest first.
 
     Returns them; how many are within 0, 1, … steps, ``[depth + 1]``; for each of those that are
-    nearer than ``depth``, and so come first, the number of its neighbours; and where these
-    neighbours are in the list, one node's after the other's. ``place`` is a zero for every node,
-    from the system rather than from here, where filling them in would take the time of all nodes.
+    nearer than ``depth``, and so come first, the number of its neighbours; where these neighbours
+    are in the list, one node's after the other's; and the ends that the edges from them arrive at.
+    ``place`` is a zero for every node, from the system rather than from here, where filling them in
+    would take the time of all nodes.
     """
     within = np.empty(depth + 1, dtype=np.int64)
     found, counts = np.empty(head.size, dtype=np.int64), np.empty(head.size, dtype=np.int64)
-    near = np.empty(1024, dtype=np.int64)
+    near, via = np.empty(1024, dtype=np.int64), np.empty(1024, dtype=np.int64)
     num_found = num_near = inner = 0
     for node in nodes:
         if not place[node]:
@@ -75,14 +78,15 @@ def reach(
                 if end < limit:
                     other = ends[end ^ 1]
                     if num_near == near.size:
-                        near = np.concatenate((near, near))
+                        near, via = np.concatenate((near, near)), np.concatenate((via, via))
                     if not place[other]:
                         found[num_found] = other
                         num_found += 1
                         place[other] = num_found
-                    near[num_near] = place[other] - 1
+                    near[num_near], via[num_near] = place[other] - 1, end
                     num_near += 1
                 end = following[end]
             counts[at] = num_near - first
         within[step + 1] = num_found
-    return found[:num_found].copy(), within, counts[:inner].copy(), near[:num_near].copy()
+    arrived = near[:num_near].copy(), via[:num_near].copy()
+    return found[:num_found].copy(), within, counts[:inner].copy(), *arrived

@@ -9,16 +9,23 @@ a class has fewer rows than columns (docs/privacy.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from evergraph.closed_form.cross_validation import LeftOut
-from evergraph.closed_form.features import EmbeddingRows, FeatureConfig, PropagatedFeatures, Rows
+from evergraph.closed_form.features import (
+    EmbeddingRows,
+    FeatureConfig,
+    PropagatedFeatures,
+    Rows,
+    propagation_matrix,
+)
 from evergraph.closed_form.moments import Moments
 from evergraph.closed_form.projection import principal_directions
+from evergraph.closed_form.propagation import mix, powers
 from evergraph.closed_form.ridge import Ridge
 from evergraph.closed_form.selection import GROUPED_NODES, JUDGED_NODES, Selection
 from evergraph.errors import InputError
@@ -29,6 +36,7 @@ from evergraph.methods.base import Descent, Method, Reads, nested_sample
 from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import selection_pool
 from evergraph.nn.receptive_field import ReceptiveField
+from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.tasks import GraphView, LabelledNodes
 
 #: Above so many nodes ``auto`` reads no more than what is around training nodes and a sample.
@@ -155,6 +163,13 @@ class Analytic(Method[AnalyticConfig]):
         config, selection, features = self.config, self.selection, ctx.view.features
         if config.rows == "encoder" or self.moments.labels:
             return
+        if ctx.adjacency.arcs is None or not ctx.adjacency.arcs.directed:
+            if config.direction is True:
+                raise InputError(
+                    "Expected a graph whose edges have directions beside 'direction' (got one "
+                    "without, as in every run); leave the setting out or use the estimator."
+                )
+            selection.drop_directions()
         width, basis = features.shape[1], None
         if selection.kind is None and min(trained.nodes.numel(), width) > 2 * COMPARED_COLUMNS:
             basis = principal_directions(features, COMPARED_COLUMNS, ctx.seed)
@@ -180,7 +195,8 @@ class Analytic(Method[AnalyticConfig]):
     def _features(self, ctx: TaskContext) -> Rows:
         """Returns the nodes' own features as rows of length one."""
         given = self.selection.kind or self.config.kinds[0]
-        return self._propagated(ctx, given.model_copy(update={"hops": "0", "combine": "sum"}))
+        own = {"hops": "0", "combine": "sum", "direction": False}
+        return self._propagated(ctx, given.model_copy(update=own))
 
     def _propagated(self, ctx: TaskContext, kind: FeatureConfig) -> PropagatedFeatures:
         if kind.name not in ctx.prepared:
@@ -276,6 +292,32 @@ class Analytic(Method[AnalyticConfig]):
         """Infers the class of some nodes where scores are not propagated."""
         found = self._near(field, seed).times(self.solved())
         return self._logits(found if field.rows is None else found[field.rows], num_classes)
+
+    def score_powers(self, ctx: TaskContext) -> list[Tensor] | None:
+        """Returns scores after 0, 1, … steps of propagation, if that is how classes are inferred.
+
+        Each is ``[n, k]``.
+        """
+        chosen, embeds = self.selection, self.config.rows == "encoder"
+        if embeds or chosen.kind is None or chosen.mean_field or chosen.teleport == 1:
+            return None
+        scores = self._logits(self.rows(ctx).times(self.solved()), ctx.view.num_classes)
+        return list(powers(scores, propagation_matrix(ctx.adjacency, "mean", self_loops=True)))
+
+    def predict_within(self, own: Tensor, part: Adjacency, known: Sequence[Tensor]) -> Tensor:
+        """Propagates the scores ``[m, k]`` of nodes of which the rest of a graph is known.
+
+        Args:
+            own: Their scores, not propagated.
+            part: All edges into them.
+            known: Scores of its sources after every step; those of the nodes are found anew.
+        """
+        mean, steps = propagation_matrix(part, "mean", self_loops=True), []
+        assert part.own is not None
+        for before in known:
+            steps.append(before.index_copy(0, part.own, own))
+            own = mean.times(steps[-1].float()).to(before.dtype)
+        return mix(steps, self.selection.teleport)[part.own]
 
     def embedding_reach(self) -> int | None:
         """Reaches as far as the hops, whether scores are propagated or not."""

@@ -31,6 +31,8 @@ ROWS = (
     ("2+3", "sum", "symmetric"),
     ("0+1+2", "concatenate", "mean"),
 )
+#: Rows with directions to choose from, where there are any.
+DIRECTED = (("0+1", "concatenate", "mean"), ("0+1+2", "concatenate", "mean"))
 #: Most columns of hops side by side, for to solve takes columns³.
 SIDE_BY_SIDE = 1_536
 
@@ -49,6 +51,8 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
             mean for hops side by side.
         constant: Whether a column tells how long a node's features are, or ``auto``, the
             estimator's default: chosen with the hops.
+        direction: Whether means over in- and over out-neighbours stand beside hops side by side, or
+            ``auto``, the estimator's default: chosen with the hops where edges have directions.
         rows: ``smoothed`` features, or embeddings of an ``encoder`` that is trained on the first
             task by gradient descent and then frozen.
         statistics: ``follow`` moves all classes as the nodes seen before moved on average while
@@ -78,6 +82,7 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
         "class_weight": "balanced",
         "metric": "accuracy",
         "constant": False,
+        "direction": False,
     }
     hops: str = "auto"
     combine: Combine = "auto"
@@ -132,6 +137,22 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
             )
         return self
 
+    @model_validator(mode="after")
+    def _directions_stand_beside_hops(self) -> AnalyticConfig:
+        if self.direction is True and not self._has_directed:
+            raise InputError(
+                "Expected 'combine' concatenate, 'hops' beyond 0 and 'rows' smoothed beside "
+                f"'direction' (got {self.combine}, {self.hops} and {self.rows}); change one of "
+                "them."
+            )
+        return self
+
+    @property
+    def _has_directed(self) -> bool:
+        """Whether there are rows with directions to choose from."""
+        beside = self.combine != "sum" and self.hops != "0" and self.rows == "smoothed"
+        return self.direction is not False and beside
+
     @property
     def begins_exact(self) -> bool:
         """Whether training nodes are kept from the first task on; an encoder forgets none."""
@@ -146,11 +167,13 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
         given = {name: getattr(self, name) for name in ("hops", "combine", "normalisation")}
         given = {name: value for name, value in given.items() if value != "auto"}
         shared = self.model_dump(include=set(FeatureConfig.model_fields))
-        shared["constant"] = self.constant is True
+        shared |= {"constant": self.constant is True, "direction": False}
         found: dict[str, FeatureConfig] = {}
-        for usual in ROWS:
+        options = [(usual, False) for usual in ROWS if self.direction is not True]
+        options += [(usual, True) for usual in DIRECTED if self._has_directed]
+        for usual, directed in options:
             chosen = dict(zip(("hops", "combine", "normalisation"), usual, strict=True)) | given
-            kind = FeatureConfig(**{**shared, **chosen})
+            kind = FeatureConfig(**{**shared, **chosen, "direction": directed})
             found.setdefault(kind.name, kind)
         kinds = list(found.values())
         if self.constant == "auto":
@@ -173,6 +196,7 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
         network = {*TrainConfig.model_fields, *ModelConfig.model_fields} - own
         unused = set() if self.class_weight == "auto" else {"metric"}
         unused |= network if self.rows == "smoothed" else set()
+        unused |= {"direction"} if self.direction == "auto" and not self._has_directed else set()
         buffer = super().unused() if self.statistics == "refresh" else BufferConfig.model_fields
         return frozenset(unused | set(buffer))
 

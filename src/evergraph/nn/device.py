@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import warnings
 from collections.abc import Iterator
@@ -100,6 +101,12 @@ def warn_of_memory(what: str, needed: int, device: torch.device) -> None:
             "may stop the process; end other work, or give less at once.",
             stacklevel=2,
         )
+
+
+def trim_memory() -> None:
+    """Gives memory that is free back to the system, where the C library would keep it (glibc)."""
+    with suppress(AttributeError, OSError, TypeError):  # other libraries do so themselves
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def make_plan(batch_size: int | str, needed: int, memory: int) -> Plan:

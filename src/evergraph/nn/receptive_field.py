@@ -56,9 +56,11 @@ def receptive_field(
             sources = torch.arange(n, device=graph.device)
         place = _places(sources, n)
         degree = graph.degree if graph.whole_degree is None else graph.whole_degree
-        graphs.append(
-            Adjacency.between(place[src], target_place[dst], place[targets], degree[sources])
-        )
+        part = Adjacency.between(place[src], target_place[dst], place[targets], degree[sources])
+        if graph.arcs is not None:
+            arcs = replace(graph.arcs.take(heard), strength=graph.strength[sources])
+            part = replace(part, arcs=arcs)
+        graphs.append(part)
         targets, target_place = sources, place
     cut = features if targets.numel() == n else features[targets]
     return ReceptiveField(cut, tuple(reversed(graphs)), rows)
@@ -136,7 +138,7 @@ def sample_field(
         sources.append(place[neighbour])
     edges = torch.stack([torch.cat(sources), torch.cat(targets)])
     part = Adjacency.from_edges(edges, nodes.numel(), symmetric=False)
-    part = replace(part, whole_degree=graph.degree[nodes])
+    part = replace(part, whole_degree=graph.degree[nodes]).weighed_as(graph, nodes)
     return ReceptiveField(features[nodes], part, rows)
 
 

@@ -28,6 +28,8 @@ class Adjacency:
     Only a part of a graph may fail to be ``symmetric``; its ``whole_degree`` holds the degrees
     that the nodes have in the whole graph. The edges of a part may lead from more sources to
     fewer nodes (:meth:`between`); ``own`` then holds the source that is the node itself.
+    Where edges have weights or lead one way there are ``arcs``; they are heard both ways all the
+    same.
     """
 
     num_nodes: int
@@ -37,15 +39,19 @@ class Adjacency:
     symmetric: bool = True
     whole_degree: Tensor | None = None  # [num_sources] int64, only of a part
     own: Tensor | None = None  # [n] int64; None: every source is a node, in the same order
+    arcs: Arcs | None = None  # None: all edges weigh one, both ways
 
     @classmethod
-    def from_edges(cls, edges: Tensor, num_nodes: int, symmetric: bool = True) -> Adjacency:
+    def from_edges(
+        cls, edges: Tensor, num_nodes: int, symmetric: bool = True, arcs: Arcs | None = None
+    ) -> Adjacency:
         """Sorts directed ``edges`` ``[2, E]`` (source, destination) into CSR order.
 
         The edges must be clean: no duplicates, both directions present if ``symmetric``.
         """
-        keys = torch.sort(edges[1] * num_nodes + edges[0]).values
-        return cls._from_keys(keys, num_nodes, symmetric)
+        keys, order = torch.sort(edges[1] * num_nodes + edges[0])
+        graph = cls._from_keys(keys, num_nodes, symmetric)
+        return graph if arcs is None else replace(graph, arcs=arcs.take(order))
 
     @classmethod
     def between(cls, src: Tensor, dst: Tensor, own: Tensor, whole_degree: Tensor) -> Adjacency:
@@ -80,6 +86,37 @@ class Adjacency:
     def degree(self) -> Tensor:
         """Counts each node's neighbours, ``[n]``."""
         return self.indptr[1:] - self.indptr[:-1]
+
+    @cached_property
+    def weight(self) -> Tensor | None:
+        """What each edge weighs, whichever way it leads, ``[E]``; None: all one."""
+        return None if self.arcs is None else edge_weight(self.arcs.weights)
+
+    @cached_property
+    def strength(self) -> Tensor:
+        """What the edges of every source weigh in the whole graph, ``[num_sources]``."""
+        if self.arcs is None or self.weight is None:
+            return self.degree if self.whole_degree is None else self.whole_degree
+        return self.summed(self.weight) if self.arcs.strength is None else self.arcs.strength
+
+    def summed(self, values: Tensor) -> Tensor:
+        """Sums what edges have, ``[E]``, at the nodes that they arrive at, ``[n]`` in double."""
+        total = torch.zeros(self.num_nodes, dtype=torch.float64, device=self.device)
+        return total.index_add_(0, self.dst, values.double())
+
+    def weighed_as(self, whole: Adjacency, nodes: Tensor | None = None) -> Adjacency:
+        """Takes weights over from a graph, whose ``nodes`` these are; edges it lacks weigh one."""
+        if whole.arcs is None:
+            return self
+        src, dst = (end if nodes is None else nodes[end] for end in (self.src, self.dst))
+        wanted, arcs = dst * whole.num_sources + src, torch.ones(src.numel(), 2, device=src.device)
+        if whole.num_edges:
+            keys, order = torch.sort(whole.keys)  # those of a part may not be
+            at = torch.searchsorted(keys, wanted).clamp_(max=keys.numel() - 1)
+            there = whole.arcs.weights[order[at]]
+            arcs = torch.where((keys[at] == wanted)[:, None], there, arcs)
+        strength = None if nodes is None else whole.strength[nodes]
+        return replace(self, arcs=Arcs(arcs, whole.arcs.directed, strength))
 
     @cached_property
     def keys(self) -> Tensor:
@@ -126,7 +163,8 @@ class Adjacency:
         keys = torch.unique(torch.cat([self.keys, nodes * width + own]))
         dst = torch.div(keys, max(width, 1), rounding_mode="floor")
         indptr = pointer_of(dst, self.num_nodes)
-        return replace(self, src=keys - dst * width, dst=dst, indptr=indptr)
+        looped = replace(self, src=keys - dst * width, dst=dst, indptr=indptr, arcs=None)
+        return looped.weighed_as(self)
 
     @cached_property
     def symmetric_weights(self) -> Tensor:
@@ -138,9 +176,10 @@ class Adjacency:
         """
         looped, drawn = self.with_self_loops, self.degree
         degree = drawn if self.whole_degree is None else self.whole_degree
-        root = (degree.double() + 1).rsqrt()
+        root = (self.strength.double() + 1).rsqrt()
         itself = looped.dst if self.own is None else self.own[looped.dst]
         values = root[itself] * root[looped.src]
+        values = values if looped.weight is None else values * looped.weight
         if self.whole_degree is not None:
             stands_for = degree[itself].double() / drawn[looped.dst].clamp(min=1)
             values = torch.where(looped.src == itself, values, values * stands_for)
@@ -149,7 +188,9 @@ class Adjacency:
     @cached_property
     def mean_weights(self) -> Tensor:
         """What each edge weighs in the average over its target's neighbours, ``[E]``."""
-        return self.degree.double().reciprocal()[self.dst]
+        if self.weight is None:
+            return self.degree.double().reciprocal()[self.dst]
+        return self.weight / self.summed(self.weight)[self.dst]
 
     def has_edges(self, src: Tensor, dst: Tensor) -> Tensor:
         """Tells for each pair whether it is an edge; shapes broadcast."""
@@ -180,10 +221,15 @@ class Adjacency:
         if add.numel():
             add = add[:, add[0] != add[1]]
             keys = torch.unique(torch.cat([keys, _both_ways(add, n)]))
-        after = Adjacency._from_keys(keys, n, self.symmetric)
+        after = Adjacency._from_keys(keys, n, self.symmetric).weighed_as(self)
         if self.whole_degree is None:
             return after
-        return replace(after, whole_degree=self.whole_degree + after.degree - self.degree)
+        arcs = after.arcs
+        if arcs is not None and self.weight is not None and after.weight is not None:
+            strength = self.strength + after.summed(after.weight) - self.summed(self.weight)
+            arcs = replace(arcs, strength=strength)
+        degree = self.whole_degree + after.degree - self.degree
+        return replace(after, whole_degree=degree, arcs=arcs)
 
     def to(self, device: torch.device | str) -> Adjacency:
         """Moves the graph to a device."""
@@ -191,7 +237,29 @@ class Adjacency:
             return self
         arrays = (self.src.to(device), self.dst.to(device), self.indptr.to(device))
         whole, own = (None if x is None else x.to(device) for x in (self.whole_degree, self.own))
-        return Adjacency(self.num_nodes, *arrays, self.symmetric, whole, own)
+        arcs = None if self.arcs is None else self.arcs.to(device)
+        return Adjacency(self.num_nodes, *arrays, self.symmetric, whole, own, arcs)
+
+
+@dataclass(frozen=True)
+class Arcs:
+    """What edges weigh from their source to their destination and back, zero where they lead not.
+
+    A part of a graph also knows its ``strength``: what nodes' edges weigh in the whole graph.
+    """
+
+    weights: Tensor  # [E, 2] float32
+    directed: bool  # whether it tells anything which way edges lead
+    strength: Tensor | None = None  # [num_sources] float64
+
+    def take(self, edges: Tensor | slice) -> Arcs:
+        """Returns those of some edges."""
+        return replace(self, weights=self.weights[edges])
+
+    def to(self, device: torch.device | str) -> Arcs:
+        """Moves them to a device."""
+        strength = None if self.strength is None else self.strength.to(device)
+        return Arcs(self.weights.to(device), self.directed, strength)
 
 
 @dataclass(frozen=True)
@@ -245,6 +313,11 @@ class Chunks:
     hubs: Tensor  # [k] rows of several chunks
     parts: Tensor  # [k + 1] pointer of hubs into slots
     num_slots: int
+
+
+def edge_weight(arcs: Tensor) -> Tensor:
+    """Returns what edges ``[E, 2]`` weigh, the mean of both ways where they lead both, ``[E]``."""
+    return arcs.sum(dim=1) / (arcs > 0).sum(dim=1)
 
 
 def chunk_pointers(indptr: Tensor, size: int = 64) -> tuple[Tensor, Tensor]:

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import Tensor
 
 from evergraph.errors import InputError
@@ -107,6 +105,9 @@ def by_neighbours(graph: Graph, nodes: Tensor) -> Tensor:
     That is breadth-first search from the rim of each component; stretches of it are parts with few
     edges between them, and labels have no say in it.
     """
+    from scipy.sparse import csr_array  # noqa: PLC0415 - large, and few streams need it
+    from scipy.sparse.csgraph import reverse_cuthill_mckee  # noqa: PLC0415 - as above
+
     row = torch.full((graph.num_nodes,), -1)
     row[nodes] = torch.arange(nodes.numel())
     ends = row[graph.edges]

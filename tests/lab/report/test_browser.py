@@ -470,7 +470,7 @@ def test_page_of_a_state_shows_every_section(open_page: OpenPage, state_page: Pa
     titles = page.locator("main h2").all_inner_texts()
     assert titles == page.locator("#nav a").all_inner_texts()
     assert titles[:4] == ["Summary", "Over time", "Classes", "Probabilities"]
-    assert titles[4:] == ["Drift", "Buffer", "Changes"]
+    assert titles[4:] == ["Drift", "Why", "Buffer", "Changes"]
     assert page.locator("section.quiet").count() == 0
     assert page.locator("img").count() == 0
     assert page.locator("#classes tbody th").first.inner_text() == HOSTILE
@@ -483,6 +483,10 @@ def test_page_of_a_state_shows_every_section(open_page: OpenPage, state_page: Pa
     assert alarmed.count() == 3  # every column has moved
     assert "New nodes differ" in page.locator("#changes tbody tr").first.inner_text()
     assert "30" in page.locator("#buffer").inner_text()
+    assert ", not " in page.locator("#why p.note").inner_text()
+    assert page.locator("#why circle.dot").count() > 4
+    page.locator("#why select").select_option(index=1)
+    wait_until(page, "document.querySelectorAll('#why svg').length === 2")
     assert (sum(map(int, colours(page)[0][4:-1].split(","))) > 384) == (look == "light")
     lines = page.locator("#drift path.series").count()
     page.locator("#drift .legend button", has_text="features").click()

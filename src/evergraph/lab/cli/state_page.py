@@ -7,13 +7,17 @@ from typing import Any
 import torch
 
 from evergraph import __version__
+from evergraph.errors import InputError
 from evergraph.estimator.diagnosis import diagnose
+from evergraph.estimator.explanation import explain
 from evergraph.estimator.state import Entry, State
 from evergraph.estimator.watch import FALSE_ALARMS, KINDS, sentences, wilson
 from evergraph.metrics import probability_scores
 
 #: The most changes that are shown, the last ones.
 MOST_CHANGES = 200
+#: The most nodes that are explained.
+MOST_EXPLAINED = 5
 #: What the page does not show of a change.
 LEFT_OUT = {"report", "arrivals", "class_accuracy", "class_judged", "class_labels"}
 
@@ -42,10 +46,31 @@ def state_data(state: State, version: int, title: str, device: torch.device) -> 
         "about": {**about, "version": version},
         "changes": [_change(entry) for entry in changes],
         "kept": list(kept.items()),
+        "why": _why(state, device),
     }
     order = [about["method"], *KINDS[1:]]
     told = {"title": title, "version": __version__, "false_alarms": FALSE_ALARMS}
     return {**told, "order": order, "datasets": [shown]}
+
+
+def _why(state: State, device: torch.device) -> list[dict[str, Any]]:
+    """Explains the held-out nodes that are surest of a wrong class; none if nobody can."""
+    judges = state.judges()[0]
+    if not judges.nodes.numel():
+        return []
+    proba = state.probabilities(state.logits(device, judges.nodes))
+    wrong = proba.argmax(dim=1) != judges.labels
+    worst = torch.argsort(proba.max(dim=1).values * wrong, descending=True, stable=True)
+    chosen = worst[: min(MOST_EXPLAINED, int(wrong.sum()))]
+    try:
+        found = explain(state, judges.nodes[chosen])
+    except InputError:  # scores of such a method are neither linear nor a network's
+        return []
+    truth = [state.classes[label] for label in judges.labels[chosen].tolist()]
+    return [
+        {**one.summary(), "id": str(one.id), "text": f"{one.text().splitlines()[0]}; it is {name}"}
+        for one, name in zip(found, truth, strict=True)
+    ]
 
 
 def _change(entry: Entry) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from evergraph.nn.device import pick_device
 _WHOLE = re.compile(r"-?[0-9]{1,19}")
 #: What is read of tables that hold no features.
 COLUMNS = {
-    "edges": {"source", "target"},
+    "edges": {"source", "target", "weight"},
     "remove_edges": {"source", "target"},
     "labels": {"id", "label"},
     "remove_nodes": {"id"},
@@ -51,7 +51,7 @@ class Files:
     """What ``learn`` reads, a table each."""
 
     nodes: Annotated[Path | None, "Table of new nodes: id, features and, if known, label."] = None
-    edges: Annotated[Path | None, "Table of new edges: source, target."] = None
+    edges: Annotated[Path | None, "Table of new edges: source, target, optionally weight."] = None
     labels: Annotated[Path | None, "Table of labels, of new or known nodes: id, label."] = None
     update: Annotated[Path | None, "Table of changed features: id, features."] = None
     remove_nodes: Annotated[Path | None, "Table of nodes to remove: id."] = None
@@ -266,6 +266,8 @@ def read_change(tables: dict[str, Table], state: State) -> Change:
         if name in tables:
             ends = [tables[name].ids(side, unique=False) for side in ("source", "target")]
             parts[field] = list(zip(*(like(kind, end) for end in ends), strict=True))
+    if "edges" in tables and "weight" in tables["edges"].columns:
+        parts["weights"] = tables["edges"].numbers(["weight"])
     if "remove_nodes" in tables:
         parts["removed"] = like(kind, tables["remove_nodes"].ids())
     for name, used in COLUMNS.items():

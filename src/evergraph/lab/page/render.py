@@ -24,8 +24,8 @@ SCRIPTS = (
 )
 #: That of the page of a state.
 STATE_SCRIPTS = (
-    *("dom.js", "statistics.js", "charts.js", "lines.js", "table.js", "export.js"),
-    *("matrices.js", "probabilities.js", "sections.js", "state.js"),
+    *("dom.js", "statistics.js", "charts.js", "lines.js", "rows.js", "table.js"),
+    *("export.js", "matrices.js", "probabilities.js", "sections.js", "state.js"),
 )
 #: That of the table of the field.
 FIELD_SCRIPTS = ("dom.js", "table.js", "field.js")

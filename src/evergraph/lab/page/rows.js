@@ -23,13 +23,15 @@ function median(values) {
 }
 
 // Rows with a value and its interval: bars from zero, or dots on the range of most; what lies
-// beyond is an arrow at the edge.
-function rowsChart(host, label, rows, { bars = false, origin = null, sign = false } = {}) {
+// beyond is an arrow at the edge. Or dots on the range of all, if it is to be whole.
+function rowsChart(host, label, rows, { bars = false, origin = null, sign = false, whole = false } = {}) {
   const known = rows.filter((row) => row.value !== null);
   if (!known.length) return host.append(h("p", { class: "empty" }, "No run has this number."));
   const [low, high] = bars
     ? [0, extent(known.flatMap((row) => [row.value, row.high, row.claim]))[1]]
-    : nearby(known, origin);
+    : whole
+      ? extent([origin, ...known.map((row) => row.value)])
+      : nearby(known, origin);
   return chart(host, label, rows.length * 34 + 34, (svg, width, height) => {
     const left = margin(
         rows.map((row) => row.name),

@@ -125,6 +125,30 @@ function drift(body) {
   return true;
 }
 
+function why(body) {
+  if (!shown.why.length) return "No held-out node is wrong, or its scores cannot be explained.";
+  const host = h("div");
+  const paint = (at) => {
+    const one = shown.why[at];
+    const row = ({ name, adds, steps }) => {
+      const where = steps === undefined ? "" : steps ? `, ${plural(steps, "edge")} away` : ", itself";
+      const value = (100 * adds) / Math.abs(one.margin || 1);
+      const lines = [`${name}${where}`, `${number(value, 1, true)} % of the margin`];
+      return { name: String(name), value, low: null, high: null, claim: null, colour: hue(0), lines };
+    };
+    host.replaceChildren(h("p", { class: "note" }, one.text));
+    for (const what of ["nodes", "features"]) {
+      const rows = [...one[`${what}_for`], ...[...one[`${what}_against`]].reverse()].map(row);
+      host.append(h("h3", {}, what === "nodes" ? "By node" : "By feature"));
+      rowsChart(host, `What ${what} add to the margin, percent`, rows, { origin: 0, sign: true, whole: true });
+    }
+  };
+  const options = shown.why.map((one, at) => [String(at), one.id]);
+  body.append(h("div", { class: "tools" }, choice("Node", options, "0", paint)), host);
+  paint("0");
+  return true;
+}
+
 function facts(body, rows) {
   const row = ([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, String(value ?? "–")));
   body.append(h("dl", { class: "facts" }, rows.map(row)));
@@ -175,6 +199,7 @@ const PARTS = [
   ...(about.novel
     ? [["novelty", "Novelty", "The last nodes without a label: how many fit no known class.", (body) => facts(body, unknown)]]
     : []),
+  ["why", "Why", "Held-out nodes that are surest of a wrong class: what decided for it and against the runner-up, in percent of the margin.", why],
   ["buffer", "Buffer", "What the method keeps.", (body) => facts(body, shown.kept)],
   ["changes", "Changes", "What came, last first.", everyChange],
 ];
