@@ -219,7 +219,7 @@ class Answers:
         if self.store.newest() == (self.version.number, self.version.checksum):
             return self.version
         found = Version.load(self.folder)
-        if "_novelty" in self.version.state.__dict__ and found.state.classes:
+        if "novelty" in self.version.state.computed and found.state.classes:
             Novelty.of(found.state, CPU)
         log("version taken over", version=found.number)
         return found

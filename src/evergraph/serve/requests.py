@@ -85,7 +85,7 @@ class Teaching(Config):
             raise InputError(
                 "Expected 'updated_x' with a row for each of 'updated' (got none); give them."
             )
-        nodes, named = read_edges(self.labels, "labels")
+        (nodes, named), _ = read_edges(self.labels, "labels")
         labels = read_labels(named, unique_ids(nodes, "labels"), state.classes)
         given |= {"labels": labels, "classes": set(labels.values())}
         return make_change("learn", columns=state.columns, **given)
