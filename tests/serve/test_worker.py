@@ -31,7 +31,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ContinualNodeClassifier("analytic", device="cpu").learn(**first_batch()).save(place)
     queue = Queue(place)
     for key, number in (("first", 0), ("repeated", 0), ("second", 1)):
-        queue.add(key, json.dumps(taught(number)).encode())
+        queue.add(key, "json", json.dumps(taught(number)).encode())
     return place
 
 
@@ -109,9 +109,9 @@ def test_change_that_ends_the_worker_again_and_again_is_refused(begun: Path, tmp
 
 def test_queue_is_bounded_and_refuses_what_is_no_queue(tmp_path: Path):
     queue = Queue(tmp_path, most=2)
-    assert [queue.add(key, b"{}") for key in "ab"] == [1, 2]
+    assert [queue.add(key, "json", b"{}") for key in "ab"] == [1, 2]
     with pytest.raises(Full):
-        queue.add("c", b"{}")
+        queue.add("c", "json", b"{}")
     (tmp_path / "other").mkdir()
     with sqlite3.connect(tmp_path / "other" / "queue.sqlite") as db:
         db.execute("CREATE TABLE mine (a)")

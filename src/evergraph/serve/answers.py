@@ -1,138 +1,35 @@
 """Answers: predictions of the newest version, concurrent questions joined, versions never mixed.
 
-One thread predicts known nodes, a second one does what takes longer (new nodes, novelty,
-explanations), a third one loads the next version. None of them waits for another.
+One thread predicts known nodes, a second one does what takes longer (new nodes, explanations), a
+third one loads the next version, a fourth one looks for novel nodes. None of them waits for another.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-import torch
-
-from evergraph.errors import InputError
-from evergraph.estimator.explanation import explain
 from evergraph.estimator.novelty import Novelty
-from evergraph.estimator.state import State
 from evergraph.estimator.store import Store
-from evergraph.estimator.transaction import load_state
-from evergraph.serve.requests import MOST_EXPLAINED, Question
+from evergraph.serve.requests import Question
+from evergraph.serve.version import CPU, Version
+from evergraph.serve.watching import find_novel
 from evergraph.serve.worker import log
 
-CPU = torch.device("cpu")
 #: Seconds between looks for a new version.
 LOOK = 0.2
+#: Seconds that a node's description waits for its novelty.
+PATIENCE = 2.0
+#: Looking for novel nodes takes at most one part in so many of a processor's time.
+SPARING = 5
 #: Most questions that are joined.
 MOST_JOINED = 256
-#: What int() reads beyond this is no name.
-_WHOLE = re.compile(r"-?[0-9]{1,18}")
 T = TypeVar("T")
-
-
-class NotFound(InputError):
-    """Something that is asked for by name is not there."""
-
-
-@dataclass(frozen=True)
-class Version:
-    """A state with its number and what tells it from another of the same number."""
-
-    number: int
-    state: State
-    checksum: bytes = field(repr=False)
-
-    @classmethod
-    def load(cls, folder: Path) -> Version:
-        """Reads the current version and computes what its first answer needs."""
-        state, number = load_state(folder)
-        if state.classes:
-            state.logits(CPU, torch.arange(min(1, state.graph.num_nodes)))
-        assert state.saved is not None
-        return cls(number, state, state.saved[2].checksum)
-
-    def answers(self, questions: list[Question]) -> list[dict[str, Any] | InputError]:
-        """Answers plain questions with one prediction of all their nodes."""
-        found: list[Any] = []
-        for question in questions:
-            try:
-                self._check()
-                found.append(question.seen(self.state)[1])
-            except InputError as error:
-                found.append(error)
-        good = [rows for rows in found if not isinstance(rows, InputError)]
-        if not good:
-            return found
-        logits = self.state.logits(CPU, torch.cat(good))
-        parts = iter(torch.split(self.state.probabilities(logits), [len(rows) for rows in good]))
-        return [
-            rows if isinstance(rows, InputError) else self._told(question, next(parts).numpy())
-            for question, rows in zip(questions, found, strict=True)
-        ]
-
-    def answer(self, question: Question) -> dict[str, Any]:
-        """Answers any question by itself."""
-        self._check()
-        if question.explain and len(question.ids) > MOST_EXPLAINED:
-            raise InputError(
-                f"Expected at most {MOST_EXPLAINED} ids with 'explain' (got {len(question.ids)}); "
-                "ask again for the others."
-            )
-        state, rows = question.seen(self.state)
-        told = self._told(question, state.probabilities(state.logits(CPU, rows)).numpy())
-        if question.reject is not None:
-            detector = Novelty.of(self.state, CPU)
-            limit = detector.threshold(question.reject)
-            for node, score in zip(told["nodes"], detector.scores(state, rows), strict=True):
-                node["novelty"] = float(score)
-                if score > limit:
-                    node["label"] = None
-        if question.explain:
-            for node, why in zip(told["nodes"], explain(state, rows), strict=True):
-                node["explanation"] = why.summary()
-        return told
-
-    def node(self, name: str) -> dict[str, Any]:
-        """Describes a known node, as far as its method can."""
-        self._check()
-        names = self.state.graph.names
-        known: list[Any] = [name]
-        if names.kind is int and _WHOLE.fullmatch(name):
-            known = [int(name)]
-        rows = torch.from_numpy(names.where(known))
-        if int(rows[0]) < 0:
-            raise NotFound("Expected the name of a known node (got another); correct it.")
-        question = Question(ids=known, top=3)
-        (told,) = self.answers([question])
-        assert isinstance(told, dict)
-        node = {"version": self.number, **told["nodes"][0]}
-        node["novelty"] = float(Novelty.of(self.state, CPU).scores(self.state, rows)[0])
-        try:
-            node["explanation"] = explain(self.state, rows)[0].summary()
-        except InputError as error:  # of a method that cannot be explained
-            node |= {"explanation": None, "not_explained": str(error)}
-        return node
-
-    def _check(self) -> None:
-        if not self.state.classes:
-            raise InputError("Expected a state that has learned labels (got none); teach it some.")
-
-    def _told(self, question: Question, proba: Any) -> dict[str, Any]:
-        classes, nodes = self.state.classes, []
-        best = np.argsort(-proba, axis=1, kind="stable")[:, : question.top]
-        for name, order, p in zip(question.ids, best.tolist(), proba, strict=True):
-            node: dict[str, Any] = {"id": name, "label": classes[order[0]]}
-            node["probability"] = float(p[order[0]])
-            if question.top > 1:
-                node["top"] = [{"label": classes[c], "probability": float(p[c])} for c in order]
-            nodes.append(node)
-        return {"version": self.number, "nodes": nodes}
 
 
 class Answers:
@@ -142,8 +39,10 @@ class Answers:
         self.folder, self.store = folder, Store(folder)
         self.version = Version.load(folder)
         self.joined = 0  # questions that were joined with others
+        self.novel: dict[str, Any] | None = None  # what was found in the last version looked at
         self._threads = [
-            ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("plain", "slow", "load")
+            ThreadPoolExecutor(1, thread_name_prefix=name)
+            for name in ("plain", "slow", "load", "look")
         ]
         self._waiting: list[tuple[Question, asyncio.Future[dict[str, Any]]]] = []
         self._asked = asyncio.Event()
@@ -151,7 +50,9 @@ class Answers:
 
     def start(self) -> None:
         """Begins to answer, and to look for new versions."""
-        self._tasks = [asyncio.create_task(work()) for work in (self._answer, self._follow)]
+        self._tasks = [
+            asyncio.create_task(work()) for work in (self._answer, self._follow, self._look)
+        ]
 
     async def stop(self) -> None:
         """Ends the threads."""
@@ -164,7 +65,10 @@ class Answers:
     async def predict(self, question: Question) -> dict[str, Any]:
         """Answers a question."""
         if not question.is_plain:
-            return await self._slowly(lambda: self.version.answer(question))
+            version = self.version
+            if question.reject is not None:
+                await self._detect(version)
+            return await self._slowly(lambda: version.answer(question))
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._waiting.append((question, future))
         self._asked.set()
@@ -172,7 +76,27 @@ class Answers:
 
     async def node(self, name: str) -> dict[str, Any]:
         """Describes a node."""
-        return await self._slowly(lambda: self.version.node(name))
+        version = self.version
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                await self._detect(version)
+        return await self._slowly(lambda: version.node(name))
+
+    async def table(self, question: Question) -> bytes:
+        """Answers a question as a stream of Arrow."""
+        return await self._slowly(lambda: self.version.table(question))
+
+    async def about(self) -> tuple[int, dict[str, Any]]:
+        """Describes the newest version."""
+        version = self.version
+        return version.number, await self._slowly(lambda: version.about)
+
+    async def _detect(self, version: Version) -> None:
+        """Waits for a version's detector of novel nodes."""
+        state = version.state
+        if state.classes and "novelty" not in state.computed:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._threads[3], Novelty.of, state, CPU)
 
     async def _slowly(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads[1], call)
@@ -215,11 +139,28 @@ class Answers:
                 await asyncio.sleep(5)
 
     def _newest(self) -> Version:
-        """Loads the newest version if it is another one; what was used of the old one is ready."""
+        """Loads the newest version if it is another one."""
         if self.store.newest() == (self.version.number, self.version.checksum):
             return self.version
         found = Version.load(self.folder)
-        if "novelty" in self.version.state.computed and found.state.classes:
-            Novelty.of(found.state, CPU)
         log("version taken over", version=found.number)
         return found
+
+    async def _look(self) -> None:
+        """Looks for novel nodes in the newest version, and then in the next that is the newest."""
+        looked: Version | None = None
+        while True:
+            await asyncio.sleep(1)
+            version, begun = self.version, time.monotonic()
+            if version is looked or not version.state.classes:
+                continue
+            try:
+                await self._detect(version)
+                found = await asyncio.get_running_loop().run_in_executor(
+                    self._threads[3], find_novel, version.state
+                )
+                self.novel = {"version": version.number, **found}
+            except Exception as error:
+                log("not looked for novel nodes", error=repr(error))
+            looked = version
+            await asyncio.sleep(min((SPARING - 1) * (time.monotonic() - begun), 60))

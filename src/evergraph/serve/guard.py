@@ -18,6 +18,7 @@ from typing import Any
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from evergraph.serve.metrics import Metrics
+from evergraph.serve.requests import JSON, SUFFIXES
 from evergraph.serve.worker import log
 
 Scope = MutableMapping[str, Any]
@@ -26,7 +27,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 LOOPBACK = {"localhost", "127.0.0.1", "[::1]"}
 #: Paths that tell nothing about the state.
-OPEN = {"/health", "/ready", "/openapi.json", "/docs"}
+OPEN = {"/", "/health", "/ready", "/openapi.json", "/docs"}
 
 
 @dataclass(frozen=True)
@@ -132,9 +133,11 @@ class Guard:
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         if self.tokens.ask is None and name not in LOOPBACK:  # a page may have renamed this machine
             raise Refusal(421, "Expected 'Host' to be this machine (got another name).")
-        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        if scope["method"] == "POST" and kind != b"application/json":
-            raise Refusal(415, "Expected a body of application/json (got another type).")
+        kind = media_type(headers.get(b"content-type", b"").decode("latin-1"))
+        # All of these make a browser ask first whether a page from elsewhere may send them.
+        known = {JSON, *(SUFFIXES if scope["path"] == "/changes" else ())}
+        if scope["method"] == "POST" and kind not in known:
+            raise Refusal(415, f"Expected a body of {' or '.join(sorted(known))} (got another).")
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length[:20]) > self.limits.body:
             raise self._too_large()
@@ -194,6 +197,11 @@ class Impatient(H11Protocol):
             self.transport.abort()
         else:
             self.loop.call_later(self.patience, self._look, self.cycle)
+
+
+def media_type(header: str) -> str:
+    """Returns a type without its parameters."""
+    return header.partition(";")[0].strip().lower()
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

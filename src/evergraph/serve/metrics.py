@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
+from typing import Any
+
+import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from evergraph.serve.answers import Answers
 from evergraph.serve.queue import Queue
+from evergraph.serve.watching import alarms
 
 #: Methods that are counted by name: a client may make up others.
 METHODS = {"GET", "POST", "HEAD"}
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 30)
+
+
+#: Seconds of a window, windows and times that are kept: what the page draws.
+WINDOW, WINDOWS, MOST_TIMES = 10, 90, 5_000
+ASKED = {"/predict", "/nodes/{name:path}"}
 
 
 class Metrics:
@@ -27,12 +38,33 @@ class Metrics:
             buckets=BUCKETS,
         )
         self._gauges: dict[str, Gauge] = {}
+        self._recent: deque[dict[str, Any]] = deque(maxlen=WINDOWS)
+        self._alarms = Gauge(
+            "evergraph_alarms", "Alarms of the last change.", ["kind"], registry=self.registry
+        )
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
         """Counts a request."""
         named = method if method in METHODS else "other"
         self._requests.labels(named, route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
+        if route in ASKED:
+            at = int(time.time()) // WINDOW * WINDOW
+            if not self._recent or self._recent[-1]["at"] != at:
+                self._recent.append({"at": at, "count": 0, "times": []})
+            last = self._recent[-1]
+            last["count"] += 1
+            if len(last["times"]) < MOST_TIMES:
+                last["times"].append(seconds)
+
+    def recent(self) -> list[dict[str, Any]]:
+        """Returns questions a second, median and 99th percentile in milliseconds, by window."""
+        found = []
+        for window in self._recent:
+            median, most = np.percentile(window["times"], [50, 99])
+            told = {"p50": round(1000 * median, 2), "p99": round(1000 * most, 2)}
+            found.append({"at": window["at"], "rate": window["count"] / WINDOW, **told})
+        return found
 
     def text(self, answers: Answers, queue: Queue | None) -> bytes:
         """Writes all of it as it is now."""
@@ -48,8 +80,16 @@ class Metrics:
             if last.accuracy is not None:
                 told = "Accuracy on held-out nodes in percent."
                 self._set("held_out_accuracy", told, last.accuracy)
-            alarms = sum(compared.alarm for compared in last.watch)
-            self._set("alarms", "Alarms of the last change.", alarms)
+            for kind, count in alarms(state).items():
+                self._alarms.labels(kind).set(count)
+            raised = sum(any(one.alarm for one in entry.watch) for entry in state.history)
+            self._set("changes_with_alarms", "Changes so far that raised an alarm.", raised)
+        novel = answers.novel
+        if novel is not None and "novel" in novel:
+            told = "Of the last nodes without a label, those that fit no known class."
+            self._set("novel_nodes", told, novel["novel"])
+            told = "Whether these are more than chance explains: 1 or 0."
+            self._set("novelty_alarm", told, int(novel["surely"]))
         if queue is not None:
             for status, count in queue.state()[0].items():
                 self._set(f"changes_{status}", f"Changes that are {status}.", count)

@@ -17,13 +17,14 @@ NAME = "queue.sqlite"
 #: Marks our queues; the version of their table.
 APPLICATION, SCHEMA_VERSION = 0x65766771, 1
 TABLE = """CREATE TABLE IF NOT EXISTS change (number INTEGER PRIMARY KEY AUTOINCREMENT,
-key TEXT NOT NULL UNIQUE, digest BLOB NOT NULL, body BLOB, status TEXT NOT NULL,
+key TEXT NOT NULL UNIQUE, digest BLOB NOT NULL, form TEXT NOT NULL, body BLOB, status TEXT NOT NULL,
 sentence TEXT NOT NULL DEFAULT '', version INTEGER, deaths INTEGER NOT NULL DEFAULT 0,
 received TEXT NOT NULL, ended TEXT)"""
 #: Most changes that wait, and bytes of them; most finished ones that are remembered.
 MOST_WAITING, MOST_BYTES, REMEMBERED = 100, 1 << 28, 10_000
 WAITING = "status IN ('queued', 'learning')"
-SHOWN = "number, key, status, sentence, version, received, ended"
+TOLD = "number, status, sentence, version, received, ended"
+SHOWN = f"key, {TOLD}"
 
 
 class Full(Exception):
@@ -35,6 +36,7 @@ class Waiting(NamedTuple):
 
     number: int
     key: str
+    form: str
     body: bytes
 
 
@@ -77,21 +79,21 @@ class Queue:
             db.row_factory = sqlite3.Row
             yield db
 
-    def find(self, key: str, body: bytes) -> dict[str, object] | None:
+    def find(self, key: str, form: str, body: bytes) -> dict[str, object] | None:
         """Returns the change that came with a key, if any; another body is refused."""
         with self._open() as db:
             row = db.execute(f"SELECT digest, {SHOWN} FROM change WHERE key = ?", (key,)).fetchone()
         if row is None:
             return None
         found = dict(row)
-        if found.pop("digest") != hashlib.sha256(body).digest():
+        if found.pop("digest") != _digest(form, body):
             raise InputError(
                 "Expected the same body as before with this Idempotency-Key (got another); use a "
                 "new key for another change."
             )
         return found
 
-    def add(self, key: str, body: bytes) -> int:
+    def add(self, key: str, form: str, body: bytes) -> int:
         """Stores a change durably and returns its number.
 
         Raises:
@@ -103,10 +105,10 @@ class Queue:
             count, size = db.execute(query).fetchone()
             if count >= self.most or size + len(body) > MOST_BYTES:
                 raise Full
-            row = (key, hashlib.sha256(body).digest(), body, _now())
+            row = (key, _digest(form, body), form, body, _now())
             added = db.execute(
-                "INSERT INTO change (key, digest, body, status, received) "
-                "VALUES (?, ?, ?, 'queued', ?)",
+                "INSERT INTO change (key, digest, form, body, status, received) "
+                "VALUES (?, ?, ?, ?, 'queued', ?)",
                 row,
             )
             db.execute("COMMIT")
@@ -119,9 +121,17 @@ class Queue:
             row = db.execute(f"SELECT {SHOWN} FROM change WHERE number = ?", (number,)).fetchone()
             return None if row is None else dict(row)
 
+    def last(self, most: int) -> list[dict[str, object]]:
+        """Describes the last changes, the newest first, without their keys."""
+        query = f"SELECT {TOLD} FROM change ORDER BY number DESC LIMIT ?"
+        with self._open() as db:
+            return [dict(row) for row in db.execute(query, (most,))]
+
     def waiting(self, most: int = -1) -> list[Waiting]:
         """Lists what is not learned yet, in order."""
-        query = f"SELECT number, key, body FROM change WHERE {WAITING} ORDER BY number LIMIT ?"
+        query = (
+            f"SELECT number, key, form, body FROM change WHERE {WAITING} ORDER BY number LIMIT ?"
+        )
         with self._open() as db:
             return [Waiting(*row) for row in db.execute(query, (most,))]
 
@@ -160,6 +170,10 @@ class Queue:
         with self._open() as db:
             rows = db.execute(f"{query} RETURNING number, deaths").fetchall()
             return (rows[0][0], rows[0][1]) if rows else None
+
+
+def _digest(form: str, body: bytes) -> bytes:
+    return hashlib.sha256(form.encode() + b"\0" + body).digest()
 
 
 def _now() -> str:

@@ -13,7 +13,7 @@ from evergraph.estimator.state import State
 from evergraph.estimator.step import prepare
 from evergraph.serve.answers import Answers
 from evergraph.serve.queue import Full, Queue
-from evergraph.serve.requests import MOST_KEY, Teaching, read_body
+from evergraph.serve.requests import MOST_KEY, read_taught
 from evergraph.serve.worker import KEY, Worker
 
 
@@ -26,7 +26,7 @@ class Acceptance:
         self._ahead: State | None = None  # with all that waits, but what was learned from it
         self._refused = 0
 
-    async def accept(self, body: bytes, key: str | None) -> dict[str, Any]:
+    async def accept(self, form: str, body: bytes, key: str | None) -> dict[str, Any]:
         """Returns the number and status of a change that is stored.
 
         Raises:
@@ -39,7 +39,7 @@ class Acceptance:
                 "another); shorten it."
             )
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._accept, body, key)
+        return await loop.run_in_executor(self._thread, self._accept, form, body, key)
 
     async def get(self, number: int) -> dict[str, Any] | None:
         """Describes a change that was accepted."""
@@ -49,16 +49,15 @@ class Acceptance:
         """Ends the thread."""
         self._thread.shutdown(wait=True, cancel_futures=True)
 
-    def _accept(self, body: bytes, key: str | None) -> dict[str, Any]:
-        found = None if key is None else self.queue.find(key, body)
+    def _accept(self, form: str, body: bytes, key: str | None) -> dict[str, Any]:
+        found = None if key is None else self.queue.find(key, form, body)
         if found is not None:
             return found
-        taught = read_body(Teaching, body)
         present = self._present()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the worker tells
-            following = prepare(present, taught.change(present))[0]
-        number = self.queue.add(key or uuid.uuid4().hex, body)
+            following = prepare(present, read_taught(form, body, present))[0]
+        number = self.queue.add(key or uuid.uuid4().hex, form, body)
         self._ahead = following
         self.worker.wake()
         return {"number": number, "status": "queued"}
@@ -79,7 +78,7 @@ class Acceptance:
         state, learned = version.state, {e.report.get(KEY) for e in version.state.history}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            for _, key, body in self.queue.waiting():
+            for _, key, form, body in self.queue.waiting():
                 if key not in learned:
-                    state = prepare(state, read_body(Teaching, body).change(state))[0]
+                    state = prepare(state, read_taught(form, body, state))[0]
         return state

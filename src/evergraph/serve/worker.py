@@ -26,7 +26,7 @@ from evergraph.estimator.store import Store
 from evergraph.estimator.transaction import load_state
 from evergraph.nn.device import pick_device
 from evergraph.serve.queue import Queue
-from evergraph.serve.requests import Teaching, read_body
+from evergraph.serve.requests import read_taught
 
 #: Name of the key in the report of a history's entry.
 KEY = "change"
@@ -119,7 +119,6 @@ class Learner:
     """A state that follows its queue, within the store's lock."""
 
     def __init__(self, store: Store, queue: Queue, device: str, state: State, number: int) -> None:
-
         self.store, self.queue, self.state, self.number = store, queue, state, number
         self.device = pick_device(device)
         self.learned = {entry.report.get(KEY) for entry in state.history}
@@ -129,14 +128,14 @@ class Learner:
         waiting = self.queue.waiting(most=1)
         if not waiting:
             return False
-        number, key, body = waiting[0]
+        number, key, form, body = waiting[0]
         if key in self.learned:  # killed after the version was there and before that was noted
             self.queue.end(number, version=self.number)
             return True
         self.queue.begin(number)
         begun = time.monotonic()
         try:
-            following = self._learn(key, body)
+            following = self._learn(key, form, body)
         except Exception as error:
             sentence = str(error)
             if not isinstance(error, InputError):
@@ -152,9 +151,8 @@ class Learner:
         log("change learned", change=number, version=self.number, seconds=seconds)
         return True
 
-    def _learn(self, key: str, body: bytes) -> State:
-
-        change = read_body(Teaching, body).change(self.state)
+    def _learn(self, key: str, form: str, body: bytes) -> State:
+        change = read_taught(form, body, self.state)
         following, trained, told = prepare(self.state, change)
         prepared = (following, trained, {**told, KEY: key})
         return complete(self.state, change, prepared, self.device)

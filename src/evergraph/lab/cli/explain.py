@@ -8,10 +8,10 @@ import typer
 
 from evergraph.errors import InputError
 from evergraph.estimator.explanation import explain as explain_rows
+from evergraph.estimator.table_changes import like
 from evergraph.estimator.transaction import load_state
 from evergraph.lab.cli.predict import StateArgument, VersionOption
 from evergraph.lab.cli.runs import JsonOption
-from evergraph.lab.cli.states import like
 from evergraph.lab.tables import show
 
 
