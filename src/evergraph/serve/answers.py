@@ -1,7 +1,8 @@
 """Answers: predictions of the newest version, concurrent questions joined, versions never mixed.
 
 One thread predicts known nodes, a second one does what takes longer (new nodes, explanations), a
-third one loads the next version, a fourth one looks for novel nodes. None of them waits for another.
+third one loads the next version, a fourth one looks for novel nodes. None of them waits for
+another.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ class Answers:
         """Loads the newest version if it is another one."""
         if self.store.newest() == (self.version.number, self.version.checksum):
             return self.version
-        found = Version.load(self.folder)
+        found = Version.load(self.folder).prepare()
         log("version taken over", version=found.number)
         return found
 
@@ -163,4 +164,4 @@ class Answers:
             except Exception as error:
                 log("not looked for novel nodes", error=repr(error))
             looked = version
-            await asyncio.sleep(min((SPARING - 1) * (time.monotonic() - begun), 60))
+            await asyncio.sleep(min((SPARING - 1) * (time.monotonic() - begun), 600))

@@ -20,6 +20,8 @@ from evergraph.serve.requests import MOST_EXPLAINED, Question
 from evergraph.serve.watching import describe
 
 CPU = torch.device("cpu")
+#: Of so many nodes all are predicted as soon as a version is there.
+MOST_PREDICTED = 500_000
 #: What int() reads beyond this is no name.
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
@@ -38,12 +40,16 @@ class Version:
 
     @classmethod
     def load(cls, folder: Path) -> Version:
-        """Reads the current version and computes what its first answer needs."""
+        """Reads the current version."""
         state, number = load_state(folder)
-        if state.classes:
-            state.logits(CPU, torch.arange(min(1, state.graph.num_nodes)))
         assert state.saved is not None
         return cls(number, state, state.saved[2].checksum)
+
+    def prepare(self) -> Version:
+        """Predicts all nodes, to look answers up; of a large graph only what is asked."""
+        if self.state.classes and self.state.graph.num_nodes <= MOST_PREDICTED:
+            self.state.logits(CPU)
+        return self
 
     def answers(self, questions: list[Question]) -> list[dict[str, Any] | InputError]:
         """Answers plain questions with one prediction of all their nodes."""

@@ -34,6 +34,7 @@ def describe(state: State) -> dict[str, Any]:
                 state.classes, state.class_labels, judged, accuracy, strict=True
             )
         ],
+        "whole": bool(state.classes) and isinstance(state.classes[0], int),
         "warnings": noticed(state),
         "alarms": alarms(state),
         "changes": [_change(entry) for entry in state.history[-MOST_CHANGES:]],

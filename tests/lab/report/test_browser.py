@@ -20,8 +20,8 @@ import torch
 from evergraph import ContinualNodeClassifier
 from evergraph.lab.cli.state_page import state_data
 from evergraph.lab.field import field_data, rows_of_runs
-from evergraph.lab.page import page_data, write_page
-from evergraph.lab.page.render import FIELD_SCRIPTS, STATE_SCRIPTS
+from evergraph.lab.page.data import page_data
+from evergraph.lab.page.render import FIELD_SCRIPTS, STATE_SCRIPTS, write_page
 from evergraph.lab.report.collect import collect
 from evergraph.lab.summary import collect_results, compare_pairs
 from made_runs import CLASSES, make_grid, make_run, planted_probability, planted_samples

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from evergraph.lab.page import page_data, render_page
-from evergraph.lab.page.render import FIELD_SCRIPTS, SCRIPTS, STATE_SCRIPTS, embed
+from evergraph.lab.page.data import page_data
+from evergraph.lab.page.render import FIELD_SCRIPTS, SCRIPTS, STATE_SCRIPTS, embed, render_page
 from evergraph.lab.paper.projection import project
 from evergraph.lab.report.collect import collect
 from made_runs import make_grid, make_run, planted_samples

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from evergraph.errors import InputError
-from evergraph.lab.page import page_data
+from evergraph.lab.page.data import page_data
 from evergraph.lab.report.collect import collect
 from evergraph.lab.report.run_figures import check_formats, write_figures
 from made_runs import make_grid, make_run, planted_samples

@@ -12,8 +12,8 @@ from evergraph.errors import InputError
 from evergraph.estimator.store import NAME
 from evergraph.estimator.transaction import load_state
 from evergraph.lab.cli.state_page import state_data
-from evergraph.lab.page import page_data, write_page
-from evergraph.lab.page.render import STATE_SCRIPTS
+from evergraph.lab.page.data import page_data
+from evergraph.lab.page.render import STATE_SCRIPTS, write_page
 from evergraph.lab.report.collect import collect
 from evergraph.lab.report.run_figures import check_formats, write_figures
 from evergraph.lab.tables import make_console

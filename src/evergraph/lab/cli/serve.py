@@ -66,12 +66,14 @@ def serve(
         )
     import torch  # noqa: PLC0415 - slow to import
 
+    from evergraph.lab.page.render import live_page  # noqa: PLC0415 - as above
     from evergraph.serve.app import Options, make_app, settings  # noqa: PLC0415 - needs the extra
     from evergraph.serve.guard import Limits, Tokens  # noqa: PLC0415 - as above
 
     torch.set_num_threads(1)  # other threads of the server need the cores
     limits = Limits(body=body << 20, bodies=max(body << 22, 64 << 20), requests=requests)
-    options = Options(state, access.read_only, device, Tokens(*tokens), limits, queue)
+    page = live_page(state.resolve().name)
+    options = Options(state, access.read_only, device, Tokens(*tokens), limits, queue, page)
     with _listening(access.host, access.port) as listener:
         port = listener.getsockname()[1]
         host = f"[{access.host}]" if ":" in access.host else access.host

@@ -25,7 +25,12 @@ SCRIPTS = (
 #: That of the page of a state.
 STATE_SCRIPTS = (
     *("dom.js", "statistics.js", "charts.js", "lines.js", "rows.js", "table.js"),
-    *("export.js", "matrices.js", "probabilities.js", "sections.js", "state.js"),
+    *("export.js", "matrices.js", "probabilities.js", "sections.js", "why.js", "state.js"),
+)
+#: That of the page of a server, which asks it all the time.
+LIVE_SCRIPTS = (
+    *("dom.js", "statistics.js", "charts.js", "lines.js", "rows.js", "table.js", "why.js"),
+    *("live_novel.js", "live.js"),
 )
 #: That of the table of the field.
 FIELD_SCRIPTS = ("dom.js", "table.js", "field.js")
@@ -33,13 +38,19 @@ FIELD_SCRIPTS = ("dom.js", "table.js", "field.js")
 UNSAFE = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 
-def render_page(data: dict[str, Any], scripts: Sequence[str] = SCRIPTS) -> str:
+def render_page(
+    data: dict[str, Any],
+    scripts: Sequence[str] = SCRIPTS,
+    *,
+    eyebrow: str = "Evergraph report",
+    live: bool = False,
+) -> str:
     """Puts template, style, program and data together.
 
     The policy in the page's head lets exactly this program and this style run and lets the
-    browser fetch nothing.
+    browser fetch nothing, a ``live`` page from its own server alone.
     """
-    style = _part("page.css")
+    style = _part("page.css") + (_part("live.css") if live else "")
     script = '"use strict";\n(() => {\n' + "\n".join(map(_part, scripts)) + "\n})();\n"
     return Template(_part("page.html")).substitute(
         title=html.escape(data["title"]),
@@ -48,7 +59,15 @@ def render_page(data: dict[str, Any], scripts: Sequence[str] = SCRIPTS) -> str:
         style=style,
         script=script,
         data=embed(data),
+        eyebrow=html.escape(eyebrow),
+        connect=" connect-src 'self';" if live else "",
     )
+
+
+def live_page(title: str) -> str:
+    """Makes the page of a server, without anything of the state, which may need a token."""
+    data = {"title": title, "order": ["accuracy", "classes", "median", "p99"]}
+    return render_page(data, LIVE_SCRIPTS, eyebrow="Evergraph, served", live=True)
 
 
 def embed(data: Any) -> str:
