@@ -71,6 +71,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--rate", type=float, default=0, help="questions a second, 0: no limit")
+    parser.add_argument("--log", type=Path, default=Path(os.devnull), help="file for the log")
     given = parser.parse_args()
     if not given.state.exists():
         make(given.state)
@@ -82,8 +83,11 @@ def main() -> None:
             shutil.copytree(given.state, place)
         words = [sys.executable, "-m", "evergraph", "serve", str(place), "--port", "0"]
         words += [] if given.learn else ["--read-only"]
-        begun, quiet = time.monotonic(), subprocess.DEVNULL
-        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=quiet, text=True) as server:
+        begun = time.monotonic()
+        with (
+            given.log.open("w") as log,
+            subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True) as server,
+        ):
             try:
                 assert server.stdout is not None
                 url = server.stdout.readline().split("at ")[1].split()[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,8 +20,9 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("prometheus_client")
 
 from evergraph import ContinualNodeClassifier
-from evergraph.serve.app import Options
+from evergraph.serve.app import ARROW, Options
 from evergraph.serve.guard import Limits, Tokens
+from evergraph.serve.requests import SUFFIXES
 from served import Ask, first_batch, serving, taught
 from support import Command
 
@@ -139,41 +141,92 @@ def nonsense(random: Random) -> tuple[str, str, Any, dict[str, str]]:
     """Makes up a request that is wrong in some way, or nearly right."""
     values: list[Any] = [None, 0, -1, 2**70, 1e308, True, "", "n1", "\u0000", "x" * 5000, [], {}]
     values += [[["n1"]], {"a": {}}, ["n1"] * 300, [[0] * 8], "<script>", "../../etc/passwd", "%00"]
+    values += [[{"0": 1}], [{"9" * 30: 1}], [{"0": "1"}], [{}, []], ["n1"] * 20_000]
     keys = ["ids", "x", "edges", "labels", "top", "reject", "explain", "removed", "updated", "odd"]
     body: Any = {key: random.choice(values) for key in random.sample(keys, random.randint(0, 4))}
     if random.random() < 0.5:
         body["ids"] = ["n1"]
     data = json.dumps(body).encode()
-    match random.randrange(6):
+    match random.randrange(8):
         case 0:
             data = data[: random.randrange(len(data) + 1)]
         case 1:
             data = random.randbytes(random.randrange(200))
         case 2:
-            data = b"[" * random.randrange(15_000)
+            data = b"[" * random.randrange(300_000)
+        case 3:
+            data = random.choice(
+                [b"id,label\nn1,a\n", b"source,target\nn1,n2\n", b"\n", b"id\n'=1"]
+            )
+        case 4:
+            table = {"id": ["a"] * 50_000, **{f"{at}": [0.0] * 50_000 for at in range(8)}}
+            data = parquet(table)[: random.choice([10**9, 500])]
+        case 5:
+            data = b" " * random.randrange(2 << 20)
     names = ["n1", "%00", "..%2f..%2fetc", "%ff", "a" * 3000, "<b>", "-", "9" * 400, "", "%F0%9F"]
     path = random.choice(["/predict", "/changes", "/nodes/", "/changes/", "/nothing", "/docs"])
     path += random.choice(names) if path.endswith("/") else random.choice(["", "?a=%00", "//"])
+    path += random.choice(["?table=edges", "?table=nodes", ""]) if path == "/changes" else ""
     headers = {"Idempotency-Key": random.choice(["k", "\u00e9" * 9, "z" * 300])}
     headers |= random.choice([{}, {"Authorization": "Bearer x"}, {"Content-Type": "a/b"}])
+    headers |= random.choice([{}, *({"Content-Type": kind} for kind in SUFFIXES)])
     headers |= random.choice([{}, {"X": "y" * 9000}, {"Accept": "\u00ff"}, {"Expect": "nothing"}])
+    headers |= random.choice([{}, {"Accept": ARROW}])
     return random.choice(["GET", "POST", "POST", "POST", "PUT", "QUX"]), path, data, headers
 
 
-def test_nonsense_gets_a_sentence(client: Ask, capfd: pytest.CaptureFixture[str]):
+def parquet(columns: dict[str, Any]) -> bytes:
+    arrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet")
+    sink = arrow.BufferOutputStream()
+    arrow.parquet.write_table(arrow.table(columns), sink)
+    return sink.getvalue().to_pybytes()
+
+
+def resident() -> int:
+    """Returns the bytes of memory that this process holds."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_thousand_hostile_requests_get_a_sentence_each_and_no_memory(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+):
+    limits = Limits(body=1 << 20, bodies=4 << 20, body_seconds=0.5, requests=16)
     random, seen = Random(0), set()
-    for _ in range(1000):
-        method, path, data, headers = nonsense(random)
-        answer = client(method, path, data, headers=headers)
+
+    def send(made: tuple[str, str, Any, dict[str, str]]) -> None:
+        method, path, data, headers = made
+        try:
+            answer = client(method, path, data, headers=headers)
+        except ConnectionError:  # it did not wait for the end of a body that is too long
+            return
         seen.add(answer.status)
-        assert answer.status < 500 or answer.status == 503, (method, path, data, headers)
+        assert answer.status < 500 or answer.status == 503, (method, path, data[:200], headers)
         if answer.status >= 400 and isinstance(answer.body, dict):
             assert answer.body["error"]
         assert "Traceback" not in str(answer.body)
-    assert {200, 404, 405, 415, 422} <= seen
+
+    def dawdle(at: int) -> None:
+        begin = (b"", b"GET /hea", b"POST /predict HTTP/1.1\r\nContent-Length: 100\r\n")[at % 3]
+        for _ in range(4):
+            with suppress(OSError):
+                raw(client, begin, b"{", wait=2)
+
+    with serving(Options(folder, device="cpu", limits=limits)) as client:
+        for _ in range(150):  # everything is loaded that will ever be
+            send(nonsense(random))
+        before = resident()
+        with ThreadPoolExecutor(8) as pool:
+            slow = [pool.submit(dawdle, at) for at in range(4)]
+            list(pool.map(send, (nonsense(random) for _ in range(850))))
+            assert all(one.exception() is None for one in slow)
+        assert resident() - before < 64 << 20
+        assert client("POST", "/predict", {"ids": ["n1"]}).status == 200
+    assert {200, 404, 405, 413, 415, 422} <= seen
     told = capfd.readouterr()
     assert "Traceback" not in told.err
-    assert client("POST", "/predict", {"ids": ["n1"]}).status == 200
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ class ExtendedGraph(GrowingGraph):
         degree[old] += self.base.degree_of(rows[old])
         if self.more is not None and arcs is not None:
             weight = edge_weight(self.more).double().repeat(2)[touched]
-            strength = torch.bincount(at, weight, minlength=len(rows))
+            strength = torch.bincount(at, weight, minlength=len(rows)).double()  # of none: whole
             strength[old] += self.base.strength[rows[old]]
             arcs = replace(arcs, strength=strength)
         part = Adjacency.from_edges(torch.searchsorted(rows, edges), rows.numel(), False, arcs)

@@ -28,6 +28,8 @@ LOOK = 0.2
 PATIENCE = 2.0
 #: Looking for novel nodes takes at most one part in so many of a processor's time.
 SPARING = 5
+#: Seconds that it waits for changes to be learned.
+MOST_WAITED = 300
 #: Most questions that are joined.
 MOST_JOINED = 256
 T = TypeVar("T")
@@ -36,8 +38,8 @@ T = TypeVar("T")
 class Answers:
     """Keeps the newest version and answers from it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.store = folder, Store(folder)
+    def __init__(self, folder: Path, busy: Callable[[], bool] = lambda: False) -> None:
+        self.folder, self.store, self.busy = folder, Store(folder), busy
         self.version = Version.load(folder)
         self.joined = 0  # questions that were joined with others
         self.novel: dict[str, Any] | None = None  # what was found in the last version looked at
@@ -51,6 +53,7 @@ class Answers:
 
     def start(self) -> None:
         """Begins to answer, and to look for new versions."""
+        self._threads[0].submit(self.version.prepare)  # what is asked meanwhile waits for it
         self._tasks = [
             asyncio.create_task(work()) for work in (self._answer, self._follow, self._look)
         ]
@@ -150,11 +153,16 @@ class Answers:
     async def _look(self) -> None:
         """Looks for novel nodes in the newest version, and then in the next that is the newest."""
         looked: Version | None = None
+        waited = 0
         while True:
             await asyncio.sleep(1)
             version, begun = self.version, time.monotonic()
             if version is looked or not version.state.classes:
                 continue
+            if waited < MOST_WAITED and await asyncio.to_thread(self.busy):
+                waited += 1  # what is learned will make another version, and needs the processor
+                continue
+            waited = 0
             try:
                 await self._detect(version)
                 found = await asyncio.get_running_loop().run_in_executor(

@@ -66,11 +66,11 @@ def make_app(options: Options) -> Guard:
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
-        answers = Answers(options.folder)
+        queue = None if options.read_only else Queue(options.folder, options.most_waiting)
+        answers = Answers(options.folder) if queue is None else Answers(options.folder, queue.busy)
         answers.start()
         parts["answers"] = answers
-        if not options.read_only:
-            queue = Queue(options.folder, options.most_waiting)
+        if queue is not None:
             worker = Worker(options.folder, options.device, queue)
             worker.start()
             parts.update(queue=queue, worker=worker, teaching=Acceptance(answers, queue, worker))

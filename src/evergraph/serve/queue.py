@@ -145,6 +145,11 @@ class Queue:
             -1 if last is None else last
         )
 
+    def busy(self) -> bool:
+        """Tells whether anything waits."""
+        counts, _ = self.state()
+        return counts["queued"] + counts["learning"] > 0
+
     def begin(self, number: int) -> None:
         """Notes that a change is being learned."""
         with self._open() as db:
