@@ -70,7 +70,7 @@ function askForToken() {
 
 function summary({ about, novel, queue, latency }) {
   const last = about.changes.at(-1);
-  const alarms = Object.values(about.alarms).reduce((sum, count) => sum + count, 0) + (novel?.surely ? 1 : 0);
+  const amiss = about.warnings.length + (novel?.surely ? 1 : 0);
   const waiting = queue ? queue.queued + queue.learning : null;
   const window_ = latency.at(-1);
   bodies.summary.replaceChildren(
@@ -80,9 +80,9 @@ function summary({ about, novel, queue, latency }) {
       tile("Accuracy", percent(last?.mean), last?.n ? `${plural(last.n, "held-out node")}, ${range(last.low, last.high)}` : "no held-out nodes"),
       tile("Nodes", String(about.nodes), plural(about.edges, "edge")),
       tile("Classes", String(about.classes.length), plural(about.labels, "label")),
-      tile("Alarms", String(alarms), "in the last change"),
+      tile("Alarms", String(amiss), amiss ? "see below" : "nothing amiss"),
       tile("Waiting", waiting === null ? "–" : String(waiting), queue ? `${queue.done} done, ${queue.refused} refused` : "read-only"),
-      tile("p99", window_ ? `${number(window_.p99, 1)} ms` : "–", window_ ? `${number(window_.rate, 1)} a second` : "nobody asks"),
+      tile("p99", window_ ? seconds(window_.p99 / 1000) : "–", window_ ? `${number(window_.rate, 1)} a second` : "nobody asks"),
     ),
   );
 }
@@ -111,8 +111,8 @@ function overTime({ about }) {
       return { x: change.change, mean, std: null, low: null, high: null, note: classes[value].name };
     };
     const points = changes.map((change) => (value === "all" ? { ...change, x: change.change } : share(change)));
-    const left = h("div"),
-      right = h("div");
+    const left = h("figure", {}, h("figcaption", {}, "Accuracy, %")),
+      right = h("figure", {}, h("figcaption", {}, "Classes"));
     host.replaceChildren(left, right);
     if (points.some((point) => point.mean !== null)) linesChart(left, "Accuracy over changes", [{ name: "accuracy", points }], axis);
     else left.append(h("p", { class: "empty" }, "No node is held out."));
