@@ -70,6 +70,13 @@ def server(begun: Path, tmp_path: Path) -> Iterator[Ask]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def shown(begun: Path) -> Iterator[Ask]:
+    """A server that does not learn."""
+    with serving(Options(begun, read_only=True, page=live_page("shown"))) as found:
+        yield found
+
+
 OpenPage = Callable[..., Any]
 
 
@@ -156,9 +163,9 @@ def test_alarm_appears_while_the_page_is_open(calm: Ask, open_page: OpenPage):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_page_fits_a_phone(server: Ask, open_page: OpenPage, scheme: str):
+def test_page_fits_a_phone(shown: Ask, open_page: OpenPage, scheme: str):
     phone = {"viewport": {"width": 360, "height": 740}, "color_scheme": scheme}
-    page = open_page(server.port, **phone)
+    page = open_page(shown.port, **phone)
     page.get_by_label("Name").fill("n5")
     page.get_by_role("button", name="Look up").click()
     page.locator("#found circle.ego").first.wait_for()

@@ -80,7 +80,7 @@ def test_changes_are_learned_exactly_once_wherever_the_worker_stops(
     expected, ends = contents(tmp_path / "whole"), [("done", 1), ("refused", None), ("done", 2)]
     assert statuses(tmp_path / "whole") == ends
     noted_late = 0
-    for at in range(0, whole, max(1, whole // 40)):
+    for at in range(0, whole, max(1, whole // 20)):
         place = tmp_path / f"stopped-{at}"
         run(place, at)
         made, noted = Store(place).numbers()[-1], sum(s == "done" for s, _ in statuses(place))
