@@ -343,6 +343,7 @@ def draw_edges(spec: Spec) -> Figure | None:
 
 COSTS = {
     "bytes": "bytes kept from task to task, graph at hand",
+    "bytes_without_graph": "bytes kept from task to task, no graph",
     "seconds": "seconds of a run, all tasks",
 }
 METHOD_COLOURS = {"analytic": "#0b6e4f", "dslr": "#c44536", "replay": "#e09f3e", "joint": "#444444"}
@@ -353,7 +354,7 @@ REACH = 22.0
 
 
 def draw_frontier(spec: Spec) -> Figure | None:
-    """Draws PM against bytes kept and against seconds, a line of two panels per dataset.
+    """Draws PM against bytes kept and, where times were taken, seconds: a line of panels per dataset.
 
     A method that reads old labels sets the mark and does not compete.
     """
@@ -367,15 +368,18 @@ def draw_frontier(spec: Spec) -> Figure | None:
     styles = _styles(
         dict.fromkeys((row, p["method"]) for m in points.values() for row, p in m.items())
     )
-    figure, axes = _figure(2, len(points), 5, 2.9)
-    for left, right, (dataset, mine) in zip(axes[::2], axes[1::2], points.items(), strict=True):
-        right.sharey(left)
-        for axis, cost in zip((left, right), COSTS, strict=True):
+    known = {key for mine in points.values() for point in mine.values() for key in point}
+    costs = [cost for cost in COSTS if cost in known]
+    figure, axes = _figure(len(costs), len(points), 5, 2.9)
+    for number, (dataset, mine) in enumerate(points.items()):
+        line = axes[number * len(costs) :][: len(costs)]
+        for axis, cost in zip(line, costs, strict=True):
+            axis.sharey(line[0])
             _frontier(axis, [*mine.values()], cost, styles)
-        left.set_ylabel(f"{dataset}\nPM, %")
-    for axis, title in zip(axes[-2:], COSTS.values(), strict=True):
-        axis.set_xlabel(title)
-    _legend_below(figure, axes[::2])
+        line[0].set_ylabel(f"{dataset}\nPM, %")
+    for axis, cost in zip(axes[-len(costs) :], costs, strict=True):
+        axis.set_xlabel(COSTS[cost])
+    _legend_below(figure, axes[:: len(costs)])
     return figure
 
 
