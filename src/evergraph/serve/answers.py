@@ -24,8 +24,8 @@ from evergraph.serve.worker import log
 
 #: Seconds between looks for a new version.
 LOOK = 0.2
-#: Seconds that a node's description waits for its novelty.
-PATIENCE = 2.0
+#: Seconds that a node's description waits for its novelty, in a graph of so many nodes.
+PATIENCE, QUICK = 2.0, 20_000
 #: Looking for novel nodes takes at most one part in so many of a processor's time.
 SPARING = 5
 #: Seconds that it waits for changes to be learned.
@@ -81,9 +81,10 @@ class Answers:
     async def node(self, name: str) -> dict[str, Any]:
         """Describes a node."""
         version = self.version
-        with suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE):
-                await self._detect(version)
+        if version.state.graph.num_nodes <= QUICK:  # otherwise it is there or comes later
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE):
+                    await self._detect(version)
         return await self._slowly(lambda: version.node(name))
 
     async def table(self, question: Question) -> bytes:

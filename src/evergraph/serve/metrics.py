@@ -39,6 +39,7 @@ class Metrics:
         )
         self._gauges: dict[str, Gauge] = {}
         self._recent: deque[dict[str, Any]] = deque(maxlen=WINDOWS)
+        self._window, self._count, self._times = 0, 0, list[float]()
         self._alarms = Gauge(
             "evergraph_alarms", "Alarms of the last change.", ["kind"], registry=self.registry
         )
@@ -50,21 +51,23 @@ class Metrics:
         self._seconds.labels(route).observe(seconds)
         if route in ASKED:
             at = int(time.time()) // WINDOW * WINDOW
-            if not self._recent or self._recent[-1]["at"] != at:
-                self._recent.append({"at": at, "count": 0, "times": []})
-            last = self._recent[-1]
-            last["count"] += 1
-            if len(last["times"]) < MOST_TIMES:
-                last["times"].append(seconds)
+            if at != self._window:
+                self._recent.extend(self._now())
+                self._window, self._count, self._times = at, 0, []
+            self._count += 1
+            if len(self._times) < MOST_TIMES:
+                self._times.append(seconds)
 
     def recent(self) -> list[dict[str, Any]]:
         """Returns questions a second, median and 99th percentile in milliseconds, by window."""
-        found = []
-        for window in self._recent:
-            median, most = np.percentile(window["times"], [50, 99])
-            told = {"p50": round(1000 * median, 2), "p99": round(1000 * most, 2)}
-            found.append({"at": window["at"], "rate": window["count"] / WINDOW, **told})
-        return found
+        return [*self._recent, *self._now()]
+
+    def _now(self) -> list[dict[str, Any]]:
+        if not self._times:
+            return []
+        median, most = np.percentile(self._times, [50, 99])
+        told = {"p50": round(1000 * median, 2), "p99": round(1000 * most, 2)}
+        return [{"at": self._window, "rate": self._count / WINDOW, **told}]
 
     def text(self, answers: Answers, queue: Queue | None) -> bytes:
         """Writes all of it as it is now."""

@@ -72,9 +72,14 @@ class Worker:
 
     def _watch(self) -> None:
         while not self._stopping.is_set():
+            threads = str(max(1, (os.cpu_count() or 1) - 1))  # one processor is left to answer
+            limits = {"OMP_NUM_THREADS": threads, "NUMBA_NUM_THREADS": threads}
             # Ctrl-C is for the server, which ends it.
             self.process = subprocess.Popen(
-                self.words, stdin=subprocess.PIPE, start_new_session=True
+                self.words,
+                stdin=subprocess.PIPE,
+                start_new_session=True,
+                env={**limits, **os.environ},
             )
             if self._stopping.is_set():
                 self.process.kill()
