@@ -15,6 +15,7 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("prometheus_client")
 
 from evergraph import ContinualNodeClassifier
+from evergraph.serve import answers
 from evergraph.serve.app import Options
 from served import Ask, first_batch, more, serving, wait_for
 
@@ -73,6 +74,21 @@ def test_a_node_is_described(client: Ask, folder: Path):
     assert told["version"] == 0
     assert told["explanation"]["id"] == "n3"
     assert client("GET", "/nodes/nobody").status == 404
+
+
+def test_novel_nodes_of_a_large_graph_are_found_by_a_process(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(answers, "QUICK", 10)  # nodes
+    with serving(Options(folder, read_only=True)) as client:
+        assert client("GET", "/nodes/n7").body["novelty"] is None  # nobody has looked yet
+        told = wait_for(lambda: client("GET", "/status").body["novel"])
+        assert told["version"] == 0
+        wait_for(lambda: client("GET", "/nodes/n7").body["novelty"] is not None)
+        clf = ContinualNodeClassifier.load(folder, device="cpu")
+        for name in ("n7", "n8"):
+            found = client("GET", f"/nodes/{name}").body["novelty"]
+            assert found == pytest.approx(float(clf.novelty([name])[0]), abs=1e-6)
 
 
 def test_concurrent_questions_are_joined(client: Ask):

@@ -2,12 +2,13 @@
 
 One thread predicts known nodes, a second one does what takes longer (new nodes, explanations), a
 third one loads the next version, a fourth one looks for novel nodes. None of them waits for
-another.
+another. Of a large graph a process looks for novel nodes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ from evergraph.estimator.novelty import Novelty
 from evergraph.estimator.store import Store
 from evergraph.serve.requests import Question
 from evergraph.serve.version import CPU, Version
-from evergraph.serve.watching import find_novel
+from evergraph.serve.watching import Apart, find_novel
 from evergraph.serve.worker import log
 
 #: Seconds between looks for a new version.
@@ -165,12 +166,29 @@ class Answers:
                 continue
             waited = 0
             try:
-                await self._detect(version)
-                found = await asyncio.get_running_loop().run_in_executor(
-                    self._threads[3], find_novel, version.state
-                )
-                self.novel = {"version": version.number, **found}
+                self.novel = await self._find_novel(version)
             except Exception as error:
                 log("not looked for novel nodes", error=repr(error))
             looked = version
             await asyncio.sleep(min((SPARING - 1) * (time.monotonic() - begun), 600))
+
+    async def _find_novel(self, version: Version) -> dict[str, Any]:
+        if version.state.graph.num_nodes <= QUICK:
+            await self._detect(version)
+            loop = asyncio.get_running_loop()
+            found = await loop.run_in_executor(self._threads[3], find_novel, version.state)
+            return {"version": version.number, **found}
+        # In a process of its own: much of it would hold the interpreter's lock.
+        words = [sys.executable, "-m", find_novel.__module__, str(self.folder.resolve())]
+        process = await asyncio.create_subprocess_exec(
+            *words, stdout=asyncio.subprocess.PIPE, start_new_session=True
+        )
+        try:
+            told, _ = await process.communicate()
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+        apart = Apart.read(told)
+        if (apart.number, apart.checksum) == (version.number, version.checksum):
+            version.found["novelty"] = apart.scores
+        return {"version": apart.number, **apart.found}

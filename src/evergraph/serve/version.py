@@ -37,6 +37,7 @@ class Version:
     number: int
     state: State
     checksum: bytes = field(repr=False)
+    found: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)  # from elsewhere
 
     @classmethod
     def load(cls, folder: Path) -> Version:
@@ -109,6 +110,8 @@ class Version:
         node["novelty"] = None  # not known yet
         if "novelty" in self.state.computed:
             node["novelty"] = float(Novelty.of(self.state, CPU).scores(self.state, rows)[0])
+        elif "novelty" in self.found:
+            node["novelty"] = float(self.found["novelty"][int(rows[0])])
         try:
             why = explain(self.state, rows)[0].summary()
             node["explanation"] = {**why, **self._around(why)}

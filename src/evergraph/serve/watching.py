@@ -1,15 +1,23 @@
-"""Watching: what an operator wants to know of a version."""
+"""Watching: what an operator wants to know of a version; of a large one a process finds out."""
 
 from __future__ import annotations
 
-from typing import Any
+import base64
+import json
+import os
+import sys
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from evergraph.errors import InputError
-from evergraph.estimator.novelty import LOOKED_AT, counted, novel_nodes
+from evergraph.estimator.novelty import LOOKED_AT, Novelty, counted, novel_nodes
 from evergraph.estimator.state import Entry, State
+from evergraph.estimator.transaction import load_state
 
 CPU = torch.device("cpu")
 #: The most changes that are shown, the last ones, and nodes of a group of novel ones.
@@ -84,3 +92,43 @@ def find_novel(state: State) -> dict[str, Any]:
         ]
         parts.append({"size": told["groups"][number - 1], "nodes": nodes})
     return {**told, "groups": parts}
+
+
+class Apart(NamedTuple):
+    """What a process of its own found in a version: novel nodes, and how novel every node is."""
+
+    number: int
+    checksum: bytes
+    found: dict[str, Any]
+    scores: np.ndarray[Any, np.dtype[np.float32]]
+
+    @classmethod
+    def read(cls, told: bytes) -> Apart:
+        """Reads what the process wrote."""
+        number, checksum, found, scores = json.loads(told)
+        values = np.frombuffer(base64.b64decode(scores), dtype=np.float32)
+        return cls(number, bytes.fromhex(checksum), found, values)
+
+    def write(self) -> str:
+        """Writes a line of JSON."""
+        scores = base64.b64encode(self.scores.tobytes()).decode()
+        return json.dumps([self.number, self.checksum.hex(), self.found, scores])
+
+    @classmethod
+    def find(cls, folder: Path) -> Apart:
+        """Looks at the newest version in a folder."""
+        state, number = load_state(folder)
+        assert state.saved is not None
+        found, every = find_novel(state), torch.arange(state.graph.num_nodes)
+        scores = Novelty.of(state, CPU).scores(state, every).astype(np.float32)
+        return cls(number, state.saved[2].checksum, found, scores)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    with suppress(OSError, AttributeError):
+        os.nice(10)  # whoever answers and learns goes first
+    line = Apart.find(Path(sys.argv[1])).write()
+    with suppress(BrokenPipeError):
+        print(line, flush=True)
