@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,8 +21,10 @@ from evergraph import Client, ContinualNodeClassifier, InputError
 from evergraph.serve.app import Options
 from evergraph.serve.guard import Tokens
 from served import Ask, first_batch, serving, taught, wait_for
+from support import Command
 
 ASK, TEACH = "a" * 20, "t" * 20
+DEPLOY = Path(__file__).parents[2] / "deploy"
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +82,12 @@ def test_command_serves_until_it_is_interrupted(tmp_path: Path, folder: Path):
             assert client.predict(["n1"])["version"] == 0
             os.kill(server.pid, signal.SIGINT)
             assert server.wait(timeout=30) in {0, 130}
+
+
+def test_deployments_use_options_that_exist(command: Command):
+    told = command("serve", "--help").out
+    lines = [line for path in sorted(DEPLOY.iterdir()) for line in path.read_text().splitlines()]
+    calls = [line for line in lines if re.match(r"#?ExecStart=|ENTRYPOINT|CMD", line)]
+    used = {option for line in calls for option in re.findall(r"--[a-z-]+", line)}
+    assert used == {"--host", "--ask-token", "--teach-token"}
+    assert all(option in told for option in used)
