@@ -22,8 +22,7 @@ from markdown.preprocessors import Preprocessor
 from mkdocs.structure.files import File
 
 from evergraph.lab import cli
-from evergraph.lab.cli import listings
-from evergraph.lab.cli.words import GROUPS
+from evergraph.lab.cli import GROUPS, listings
 from evergraph.methods import METHODS, TrainConfig
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol

@@ -147,8 +147,8 @@ def test_shown_run_stands_beside_the_papers_numbers():
     printed = claims("cora", "dslr", {})
     shown = shown_run()
     assert set(shown) == {"PM", "FM", "Current"}
-    assert shown["PM"][1] == spread(printed["pm"]._asdict())
-    assert shown["FM"][1] == spread(printed["fm"]._asdict())
+    assert shown["PM"][1] == spread(printed["pm"])
+    assert shown["FM"][1] == spread(printed["fm"])
     assert shown["Current"][1] == "–"
 
 
@@ -209,7 +209,7 @@ def test_results_are_those_of_ten_seeds():
         assert len(found.seeds) == 10
         assert cell == spread(mean_std(found.pm))
     for graph, cell in zip(GRAPHS, rows["DSLR, the paper"], strict=True):
-        assert cell == spread(claims(graph, "dslr", {})["pm"]._asdict())
+        assert cell == spread(claims(graph, "dslr", {})["pm"])
     for name, (experiment, kind, row) in places.items():
         entries = everything[experiment][kind]["entries"]
         for graph, cell in zip(GRAPHS, rows[name], strict=True):

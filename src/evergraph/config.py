@@ -178,16 +178,9 @@ def complete(
 ) -> Complete:
     """Puts defaults, the dataset's protocol and preset and what is given together, in that order.
 
-    Args:
-        dataset: A dataset's name or path, None for a graph that has none.
-        method: Registered name of the method.
-        given: Settings by their origin, as ``--set`` or a file's name; later ones win. Keys that
-            the method has not are left out.
-        presets: Ours, the paper's to the letter, or its authors' code's.
-
-    Returns:
-        The sections. An origin is ``default``, ``protocol`` (the authors' split of the dataset),
-        one of those in :data:`ORIGINS`, or a key of ``given``.
+    What is given stands under its origin, as ``--set`` or a file's name; later ones win, and keys
+    that the method has not are left out. Other origins are ``default``, ``protocol`` (the authors'
+    split of the dataset), and those in :data:`ORIGINS`.
     """
     cls = method_class(method)
     known = settable_keys(method)
@@ -197,10 +190,9 @@ def complete(
     origins = {key: "protocol" if key in changed else "default" for key in values}
     if usual != protocol_for(dataset or ""):
         origins["validation_fraction"] = "ours"
-    named = {origin: current_names(cls, part) for origin, part in given.items()}
-    options = {key: value for part in named.values() for key, value in part.items()}
+    options = {key: value for part in given.values() for key, value in part.items()}
     layers = list(preset_for(dataset, method, presets, options).items())
-    for origin, part in named.items():
+    for origin, part in given.items():
         layers += [(key, (value, origin)) for key, value in part.items()]
     for key, (value, origin) in layers:
         if key in known:
@@ -227,19 +219,14 @@ def resolve(
 ) -> RunConfig:
     """Makes the complete description of a run from what a user asks for.
 
-    Args:
-        dataset: The graph, with options if it is generated.
-        method: The method with its own settings.
-        seed: The run's seed.
-        shared: Settings for every method that has them; see :func:`check_shared`.
-        presets: Ours, the paper's to the letter, or its authors' code's.
+    ``shared`` are settings for every method that has them; see :func:`check_shared`.
     """
-    cls, known = method_class(method.name), settable_keys(method.name)
+    known = settable_keys(method.name)
     for key in method.options:
         if key not in known:
             raise unknown_setting(key, [method.name], f"key of method '{method.name}'")
     applying = {key: value for key, value in (shared or {}).items() if key in known}
-    overrides = current_names(cls, {**applying, **method.options})
+    overrides = {**applying, **method.options}
     found = complete(dataset.name, method.name, {"user": overrides}, presets)
     described = {
         "dataset": dataset.name,
@@ -323,12 +310,7 @@ def settable_keys(method: str) -> set[str]:
     config = method_class(method).Config
     sections = [config, *SECTIONS.values()]
     keys = {key for section in sections for key in section.model_fields}
-    return (keys | config.old_names.keys()) - {"name"}
-
-
-def current_names(method: type[Method[Any]], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Gives settings under an older name the one that they have now."""
-    return {method.Config.old_names.get(key, key): value for key, value in settings.items()}
+    return keys - {"name"}
 
 
 def load_mapping(text: str, source: str) -> dict[str, Any]:

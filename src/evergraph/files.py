@@ -63,15 +63,9 @@ def unwritable(path: Path, error: OSError) -> InputError:
 def read_regular(path: Path, root: Path | None = None) -> bytes:
     """Reads a whole file that may come from anyone; follows no link that leads elsewhere.
 
-    A pipe or a device is not waited for, and a file larger than the memory is not read.
-
-    Args:
-        path: The file.
-        root: The folder that it lies in: no part of the path below it may be a link. Without
-            it links are followed.
-
-    Raises:
-        OSError: If there is no such regular file.
+    A pipe or a device is not waited for, and a file larger than the memory is not read: all but a
+    regular file raises OSError. Below ``root`` no part of the path may be a link; without it links
+    are followed.
     """
     flags = os.O_RDONLY | _flags("O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
     if root is not None:

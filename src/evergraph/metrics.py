@@ -43,12 +43,8 @@ def scores(matrix: Matrix, learned_at: Sequence[int] | None = None) -> Scores:
 
     PM is the mean of the last row. FM is the mean, over the units learned before the last
     task, of what each lost since it was learned. Current is the mean accuracy of each unit
-    when it was just learned. For tasks, PM = Current − (T − 1)/T · FM.
-
-    Args:
-        matrix: Accuracies, lower triangular.
-        learned_at: The task after which each unit counts as learned; unit ``u`` after task
-            ``u`` by default.
+    when it was just learned. For tasks, PM = Current − (T − 1)/T · FM. Unit ``u`` counts as learned
+    after task ``learned_at[u]``, ``u`` by default.
     """
     last = matrix[-1]
     when = range(len(last)) if learned_at is None else learned_at
@@ -65,19 +61,14 @@ def scores(matrix: Matrix, learned_at: Sequence[int] | None = None) -> Scores:
 class StreamScores:
     """How a run went along a stream of steps, in percent points; FWT and BWT are None when T = 1.
 
-    Attributes:
-        new: Mean accuracy on the nodes of each step once it was learned.
-        seen: Accuracy on all nodes after the last step.
-        aauc: Area under the curve of accuracy on all nodes seen, every step of equal width.
-        fwt: Forward transfer: mean accuracy on the nodes of each step but the first before it
-            was learned. The accuracy of an untrained network is not taken off.
-        bwt: Backward transfer: mean change of the accuracy on each step but the last since it was
-            learned.
+    FWT, forward transfer, is the mean accuracy on the nodes of each step but the first before it
+    was learned, from which that of an untrained network is not taken off; BWT, backward transfer,
+    the mean change of the accuracy on each step but the last since it was learned.
     """
 
-    new: float
-    seen: float
-    aauc: float
+    new: float  # mean accuracy on the nodes of each step once it was learned
+    seen: float  # accuracy on all nodes after the last step
+    aauc: float  # area under the curve of accuracy on all nodes seen, steps of equal width
     fwt: float | None
     bwt: float | None
 
@@ -85,13 +76,7 @@ class StreamScores:
 def stream_scores(
     matrix: Matrix, seen: Sequence[float], before: Sequence[float | None]
 ) -> StreamScores:
-    """Summarises a run along a stream of steps.
-
-    Args:
-        matrix: Accuracies on the nodes of each step after each step, lower triangular.
-        seen: Accuracy on all nodes seen, after each step.
-        before: Accuracy on each step's nodes before it was learned; None for the first.
-    """
+    """Summarises the accuracy on each step's nodes, on all seen, and on a step's before it."""
     by_step = scores(matrix)
     ahead = [value for value in before if value is not None]
     return StreamScores(

@@ -17,7 +17,7 @@ from torch.nn import functional
 from evergraph.errors import InputError
 from evergraph.kernels import has_kernels, kernels
 from evergraph.kernels.attention import Ends, spread
-from evergraph.kernels.ops import BLOCK_ENTRIES, call, distance_blocks
+from evergraph.kernels.ops import BLOCK_ENTRIES, call, check_first_derivative, distance_blocks
 from evergraph.stream.adjacency import Adjacency, Pattern, runs
 from evergraph.validation import Config
 
@@ -33,41 +33,34 @@ LinkLoss = Literal["mean", "sum", "logits"]
 
 
 class StructureConfig(Config):
-    """How the neighbourhood of replayed nodes is refined (sections 4.2.1 to 4.2.3).
+    """How the neighbourhood of replayed nodes is refined (sections 4.2.1 to 4.2.3)."""
 
-    Attributes:
-        structure: ``learned`` is the paper's; ``none`` leaves the graph; ``homophily`` only
-            adds each replayed node's nearest training nodes of its class (ablation row 5).
-        lam: λ, weight of the link loss against the node loss; 1 is link only, 0 node only.
-        tau: τ, edges of replayed nodes with a score of at most this are deleted.
-        num_neighbors: N, edges added to each replayed node.
-        num_candidates: K, nearest nodes considered for addition.
-        candidates: ``nearest`` considers K nodes, ``entire`` all nodes seen.
-        addition: ``top`` adds the N best, ``threshold`` every candidate scoring above τ,
-            ``nearest`` the N that were nearest when candidates were found.
-        deletion: ``threshold`` deletes by τ, ``lowest`` the N lowest-scoring neighbours.
-        add_among: ``new`` chooses among candidates that are not neighbours yet, ``any`` among all,
-            as printed: what is connected already then counts towards N (decision 0009).
-        link_loss: How the link loss joins pairs: ``mean``, the printed ``sum``, or ``logits``, a
-            mean that takes scores for logits as the authors' code does (decision 0008).
-        sl_ratio: Share of the buffer, drawn at random, that is refined.
-        link_epochs: Epochs of the link predictor.
-        link_lr: Its learning rate.
-    """
-
+    #: ``learned`` is the paper's; ``none`` leaves the graph; ``homophily`` only adds each replayed
+    #: node's nearest training nodes of its class (ablation row 5).
     structure: Literal["learned", "none", "homophily"] = "learned"
+    #: λ, weight of the link loss against the node loss; 1 is link only, 0 node only.
     lam: float = Field(default=0.5, ge=0, le=1)
+    #: τ, edges of replayed nodes with a score of at most this are deleted.
     tau: float = Field(default=0.8, ge=0, le=1)
-    num_neighbors: int = Field(default=5, ge=0)
-    num_candidates: int = Field(default=50, ge=1)
+    num_neighbors: int = Field(default=5, ge=0)  # N, edges added to each replayed node
+    num_candidates: int = Field(default=50, ge=1)  # K, nearest nodes considered for addition
+    #: ``nearest`` considers K nodes, ``entire`` all nodes seen.
     candidates: Literal["nearest", "entire"] = "nearest"
+    #: ``top`` adds the N best, ``threshold`` every candidate scoring above τ, ``nearest`` the N
+    #: that were nearest when candidates were found.
     addition: Literal["top", "threshold", "nearest"] = "top"
+    #: ``threshold`` deletes by τ, ``lowest`` the N lowest-scoring neighbours.
     deletion: Literal["threshold", "lowest"] = "threshold"
+    #: ``new`` chooses among candidates that are not neighbours yet, ``any`` among all, as printed:
+    #: what is connected already then counts towards N (decision 0009).
     add_among: Literal["new", "any"] = "new"
+    #: How the link loss joins pairs: ``mean``, the printed ``sum``, or ``logits``, a mean that
+    #: takes scores for logits as the authors' code does (decision 0008).
     link_loss: LinkLoss = "mean"
+    #: Share of the buffer, drawn at random, that is refined.
     sl_ratio: float = Field(default=1.0, ge=0, le=1)
-    link_epochs: int = Field(default=100, ge=0)
-    link_lr: float = Field(default=0.01, gt=0)
+    link_epochs: int = Field(default=100, ge=0)  # epochs of the link predictor
+    link_lr: float = Field(default=0.01, gt=0)  # its learning rate
 
     @model_validator(mode="after")
     def _check_counts(self) -> StructureConfig:
@@ -140,16 +133,10 @@ def link_loss(
     plain: bool = False,
     reduction: LinkLoss = "mean",
 ) -> Tensor:
-    """Averages or sums binary cross-entropy over edges and non-edges (Eq. 6; decision 0008).
+    """Joins the binary cross-entropy of edges and non-edges (Eq. 6; decision 0008).
 
-    No row per pair is stored unless ``plain``, which can be differentiated twice, or for logits.
-
-    Args:
-        z: Embeddings of all nodes, ``[n, d]``.
-        edges: Every edge, from both ends.
-        negatives: Every non-edge, from both ends; see :func:`pair_pattern`.
-        plain: Take PyTorch's operations instead of compiled kernels.
-        reduction: How pairs are joined; every undirected pair counts once.
+    Both come from both ends (:func:`pair_pattern`) and count once. No row per pair is stored unless
+    ``plain``, which can be differentiated twice, or for logits.
     """
     count = edges.columns.numel() + (negatives.columns != LEFT_OUT).sum()
     count = count.clamp(min=1)  # both count every pair twice
@@ -198,8 +185,7 @@ class _LinkLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        if torch.is_grad_enabled():  # only while the gradient itself is being recorded
-            raise RuntimeError("link_loss cannot be differentiated twice: take the plain path")
+        check_first_derivative()
         unit, length, count, grad = ctx.saved_tensors
         # What would change a row's length changes nothing.
         along = torch.bmm(unit[:, None], grad[:, :, None])[:, 0]
@@ -209,17 +195,10 @@ class _LinkLoss(torch.autograd.Function):
 
 
 def nearest_nodes(h: Tensor, nodes: Tensor, count: int, among: Tensor | None = None) -> Tensor:
-    """Finds for each of ``nodes`` the ``count`` nearest other nodes by ``h`` (Eq. 11).
+    """Finds for each of ``nodes`` the K nearest others by ``h`` ``[n, d]``, nearest first (Eq. 11).
 
-    Args:
-        h: Embeddings of all nodes seen, ``[n, d]``.
-        nodes: Replayed nodes, ``[b]``.
-        count: K; capped at the number of other nodes.
-        among: Nodes that may be found, all by default, ``[m]``.
-
-    Returns:
-        Node ids, nearest first, ``[b, min(count, others)]``. Distances are computed in
-        blocks, so that memory does not grow with ``b × n``.
+    These are any nodes, or those of ``among``: ``[b, K]``, or fewer columns where there are not
+    as many. Distances are computed in blocks, so that memory does not grow with ``b × n``.
     """
     pool = torch.arange(h.shape[0], device=h.device) if among is None else among
     itself = 1 if among is None else int(torch.isin(nodes, pool).any())
@@ -258,17 +237,10 @@ def refine(
     z: Tensor,
     config: StructureConfig,
 ) -> tuple[Adjacency, Refinement]:
-    """Edits the neighbourhood of replayed nodes by link score.
+    """Edits the neighbourhood of replayed nodes ``[b]`` by link score; tells what changed.
 
-    Args:
-        adjacency: The task's own untouched graph.
-        nodes: Replayed nodes to refine, ``[b]``.
-        candidates: Candidates of each, ``[b, K]``; None considers all nodes seen.
-        z: Embeddings of the link predictor, ``[n, d]``.
-        config: τ, N and how each is used.
-
-    Returns:
-        The edited graph and what changed. Edges added are not candidates for deletion.
+    Candidates are ``[b, K]``; None considers all nodes seen. ``z`` ``[n, d]`` are embeddings of the
+    link predictor. Edges added are not candidates for deletion.
     """
     added = _additions(adjacency, nodes, candidates, z, config)
     added = added[:, ~adjacency.has_edges(added[0], added[1])]

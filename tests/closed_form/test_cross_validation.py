@@ -147,14 +147,18 @@ def loss_of(*values: float) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
+def alike(count: int) -> torch.Tensor:
+    return row_weights(torch.zeros(count, dtype=torch.int64), 0.0)
+
+
 def test_surely_best_needs_more_than_two_standard_errors():
     usual = loss_of(1.0, 1.0, 1.0, 1.0)
     # Saved 0.5, 0.5, 0.5, 0.1: mean 0.4, standard deviation 0.2, standard error 0.1.
-    sure = surely_best({"0+1+2": usual, "2+3": loss_of(0.5, 0.5, 0.5, 0.9)}, None)
+    sure = surely_best({"0+1+2": usual, "2+3": loss_of(0.5, 0.5, 0.5, 0.9)}, alike(4))
     assert sure[0] == "2+3"
     assert sure[1] == pytest.approx({"0+1+2": 1.0, "2+3": 0.6})
     # Saved 0.5, 0.5, 0, 0: mean 0.25, standard error 0.289 / 2 = 0.144.
-    unsure = surely_best({"0+1+2": usual, "2+3": loss_of(0.5, 0.5, 1.0, 1.0)}, None)
+    unsure = surely_best({"0+1+2": usual, "2+3": loss_of(0.5, 0.5, 1.0, 1.0)}, alike(4))
     assert unsure[0] == "0+1+2"
 
 
@@ -165,4 +169,4 @@ def test_surely_best_lets_nodes_weigh_what_they_weigh():
     choice = surely_best(losses, row_weights(torch.tensor([0] * 8 + [1] * 2), 1.0))
     assert choice[0] == "0+1+2"
     assert choice[1]["0"] == pytest.approx(1.1)
-    assert surely_best(losses, None)[1]["0"] == pytest.approx(0.98)
+    assert surely_best(losses, alike(10))[1]["0"] == pytest.approx(0.98)

@@ -18,11 +18,21 @@ from support import seeded
 
 @pytest.mark.parametrize(
     ("words", "count"),
-    [(7, 7), ("7", 7), ("64MB", 64_000_000), ("1.5 kB", 1500), ("2gb", 2 * 10**9), ("3M", None)],
+    [
+        (7, 7),
+        ("7", 7),
+        ("64MB", 64_000_000),
+        ("1.5 kB", 1500),
+        ("2gb", 2 * 10**9),
+        ("3X", None),
+        ("0", None),
+    ],
 )
 def test_bytes_are_read_as_written(words, count):
     if count is None:
-        with pytest.raises(InputError, match=r"Expected 'memory' as a number of bytes \(got '3M'"):
+        with pytest.raises(
+            InputError, match=f"Expected 'memory' as a number of bytes .got '{words}'"
+        ):
             readable_bytes(words)
     else:
         assert readable_bytes(words) == count

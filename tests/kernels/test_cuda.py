@@ -102,8 +102,8 @@ each = cuda.EACH
 for ptx in (
     distances(kernels.write_distances, "*fp32", each_a=each, each_b=each),
     distances(kernels.write_distances, "*fp32", each_a=1, each_b=each),
-    distances(kernels.count_within, "*i32", each=each),
-    distances(kernels.sum_distances, "*fp64", each=each),
+    distances(kernels.reduce_distances, "*i32", each=each, counts=True),
+    distances(kernels.reduce_distances, "*fp64", each=each, counts=False),
 ):
     # Roots are rounded correctly, and each pair is one difference and one fused step.
     assert "sqrt.rn.f32" in ptx and "sqrt.approx" not in ptx

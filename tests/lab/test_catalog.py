@@ -98,8 +98,8 @@ def test_experiment_has_distinct_rows_and_metrics(experiment: Experiment):
     keys = [metric.key for metric in experiment.metrics]
     assert len(names) == len(set(names)) > 0
     assert len(keys) == len(set(keys)) > 0
-    assert set(experiment.figure.metrics) <= set(keys)
-    assert set(experiment.quick_rows or ()) <= set(names)
+    assert set(experiment.figure["metrics"]) <= set(keys)
+    assert set(experiment.quick or ()) <= set(names)
     assert set(experiment.datasets) <= set(DATASETS)
 
 

@@ -21,7 +21,7 @@ from evergraph.lab.field import (
     read_rows,
     rows_of_runs,
 )
-from evergraph.lab.page.render import FIELD_SCRIPTS, render_page
+from evergraph.lab.page import render_page
 from evergraph.lab.paper.experiments import EXPERIMENTS, FIELD_STREAMS, Facts
 from evergraph.methods import METHODS
 from made_runs import make_run
@@ -225,5 +225,5 @@ def test_command_adds_shows_and_writes_the_page(tmp_path: Path, command: Command
 
 def test_page_of_the_field_is_the_same_for_the_same_rows(content: dict[str, Any]):
     first, second = (field_data([check_row(content, "row")]) for _ in range(2))
-    assert render_page(first, FIELD_SCRIPTS) == render_page(second, FIELD_SCRIPTS)
+    assert render_page(first, "field") == render_page(second, "field")
     assert first["rows"][0]["needs"] == (", ".join(sorted(METHODS["dslr"].needs)) or None)

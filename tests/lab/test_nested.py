@@ -11,7 +11,7 @@ from test_tuning import SHARED, SpoiltStream, search_of
 
 from evergraph.config import RunConfig, Variant, resolve
 from evergraph.lab import runs
-from evergraph.lab.cli.tuning import nested_sheet
+from evergraph.lab.cli.grids import nested_sheet
 from evergraph.lab.folder import make_jobs
 from evergraph.lab.runs import execute
 from evergraph.lab.tuning import Search, choices, nested_outcome, run_searches

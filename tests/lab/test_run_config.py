@@ -148,16 +148,6 @@ def test_complete_needs_no_dataset():
     assert found.origins["tau"] == "user"
 
 
-def test_settings_are_taken_under_their_old_names(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(METHODS["dslr"].Config, "old_names", {"threshold": "tau"})
-    check_shared({"threshold": 0.3}, ["dslr"])
-    old = resolved("cora", "dslr:threshold=0.3")
-    assert old.hash == resolved("cora", "dslr:tau=0.3").hash
-    assert old.overrides == {"tau": 0.3}
-    with pytest.raises(InputError, match="did you mean 'threshold'"):
-        check_shared({"treshold": 0.3}, ["dslr"])
-
-
 def test_resolve_leaves_shared_keys_to_methods_that_have_them():
     shared = {"tau": 0.3, "epochs": 2}
     check_shared(shared, ["finetune", "dslr"])

@@ -27,7 +27,6 @@ from evergraph.lab.summary import (
     summarise_grid,
     verdict,
 )
-from evergraph.lab.tables import Claim
 from evergraph.stream import Protocol
 from made_runs import make_run
 
@@ -243,7 +242,7 @@ def test_difference_to_claim_agrees_with_welch():
     # Ten numbers with mean 81.59 and standard deviation 1.65.
     theirs = [81.59 + 1.65 * sign * (9 / 10) ** 0.5 for sign in [1, -1] * 5]
     expected = stats.ttest_ind(values, theirs, equal_var=False).confidence_interval()
-    found = difference_to_claim(values, Claim(81.59, 1.65))
+    found = difference_to_claim(values, {"mean": 81.59, "std": 1.65})
     assert found["difference"] == pytest.approx(81.6 - 81.59)
     assert (found["low"], found["high"]) == (
         pytest.approx(expected.low),
@@ -254,10 +253,10 @@ def test_difference_to_claim_agrees_with_welch():
 @pytest.mark.parametrize(
     ("values", "claim", "expected"),
     [
-        ([70.0, 72.0], Claim(70.0, None), (1.0, None, None)),
-        ([71.0], Claim(70.0, 2.0), (1.0, None, None)),
-        ([None], Claim(70.0, 2.0), (None, None, None)),
-        ([71.0, 71.0], Claim(70.0, 0.0), (1.0, 1.0, 1.0)),
+        ([70.0, 72.0], {"mean": 70.0, "std": None}, (1.0, None, None)),
+        ([71.0], {"mean": 70.0, "std": 2.0}, (1.0, None, None)),
+        ([None], {"mean": 70.0, "std": 2.0}, (None, None, None)),
+        ([71.0, 71.0], {"mean": 70.0, "std": 0.0}, (1.0, 1.0, 1.0)),
     ],
 )
 def test_difference_to_claim_without_interval(values, claim, expected):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from evergraph.memory import SELECTORS, SelectionPool
-from evergraph.memory.balls import ball_sizes
+from evergraph.memory.buffer import ball_sizes
 from support import adjacency, seeded
 
 # A path 0-1-2-3-4-5 and a node apart; of these 0, 1, 2, 4 and 6 are in the pool.

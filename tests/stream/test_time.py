@@ -159,13 +159,13 @@ def test_plain_file_keeps_times_and_names(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"time": TIME[:9]}, r"Expected 'time' with one time per node, 10 \(got 9\)"),
-        ({"time": TIME - 1}, r"Expected 'time' of 'by-hand' in \[0, 2\].*\(got -1 to 1\)"),
+        ({"time": TIME[:9]}, r"Expected 'time' with one value per node, 10 \(got 9\)"),
+        ({"time": TIME - 1}, r"Expected 'time' in \[0, 2\].*\(got -1 to 1\)"),
         ({"edge_time": EDGE_TIME[:3]}, r"one time per stored edge, 7 \(got 3\)"),
         ({"edge_time": EDGE_TIME * 0}, r"no earlier than both its ends \(got 3 that do\)"),
-        ({"edge_time": EDGE_TIME + 1}, r"Expected 'edge_time' of 'by-hand' in \[0, 2\].*1 to 3"),
-        ({"times": ("a", "b")}, r"Expected 'time' of 'by-hand' in \[0, 1\].*\(got 0 to 2\)"),
-        ({"node_names": ("a",)}, r"Expected 'names' with one name per node, 10 \(got 1\)"),
+        ({"edge_time": EDGE_TIME + 1}, r"Expected 'edge_time' in \[0, 2\].*1 to 3"),
+        ({"times": ("a", "b")}, r"Expected 'time' in \[0, 1\].*\(got 0 to 2\)"),
+        ({"node_names": ("a",)}, r"Expected 'names' with one value per node, 10 \(got 1\)"),
     ],
 )
 def test_graph_refuses_wrong_times(changes, sentence):

@@ -149,7 +149,7 @@ def test_build_refuses_edges_of_another_shape(shape):
 @pytest.mark.parametrize("count", [0, 2, 4])
 def test_build_refuses_another_number_of_labels_than_nodes(count):
     assert message(y=torch.zeros(count, dtype=torch.int64)) == (
-        f"Expected 'y' with one label per node, 3 (got {count}); fix the labels of 'path'."
+        f"Expected 'y' with one value per node, 3 (got {count}); fix those of 'path'."
     )
 
 

@@ -79,21 +79,16 @@ def leave_one_out_losses(
 
 
 def surely_best(
-    losses: Mapping[str, Tensor], weights: Tensor | None, twin: str = ""
+    losses: Mapping[str, Tensor], weights: Tensor, twin: str = ""
 ) -> tuple[str, dict[str, float]]:
     """Takes the rows of least mean loss if they are surely better than the usual ones.
 
     That is, if the mean of what they save, node by node, is more than :data:`MARGIN` times its
-    standard error. Returns all mean losses as well.
-
-    Args:
-        losses: The loss of every node under every choice, ``[m]``; the usual choice first.
-        weights: What nodes weigh, ``[m]`` that sum to one; None for alike.
-        twin: A choice that is as usual, so that less loss is enough.
+    standard error. Losses are ``[m]``, the usual choice first; its ``twin`` is as usual, so that
+    less loss is enough. Returns all mean losses as well.
     """
     usual = next(iter(losses))
     m = losses[usual].numel()
-    weights = torch.full_like(losses[usual], 1 / max(m, 1)) if weights is None else weights
     means = {name: float((weights * loss).sum()) for name, loss in losses.items()}
     usual = min((usual, twin), key=lambda name: means.get(name, math.inf))
     best = min(means, key=lambda name: means[name])
@@ -109,15 +104,8 @@ class LeftOut:
     alone, and a setting may favour these at the expense of all others. So nodes that were there
     before a class was first seen count as well: not by their label, which is no longer at hand,
     but by the probability that they are of *some* older class. They weigh what those classes
-    weigh.
-
-    Args:
-        ridge: The regression; it holds the rows.
-        x: Rows of training nodes, ``[m, d]``.
-        train: These nodes with their labels.
-        strength: Ridge strength.
-        num_seen: Nodes that were there before this task.
-        old_classes: Classes known before this task.
+    weigh. The regression holds the rows ``x`` ``[m, d]`` of the training nodes; ``num_seen`` nodes
+    were there before the task.
     """
 
     def __init__(

@@ -29,42 +29,35 @@ from evergraph.validation import Config
 BLOCK = 1 << 26
 #: Most numbers of rows that are held, over all nodes; more are computed again when needed.
 HELD = 1 << 28
-#: ``auto`` is for a learner that chooses; rows are computed of one kind.
+#: ``auto`` is for a learner that chooses, as of other settings; rows are computed of one kind.
 Combine = Literal["auto", "concatenate", "sum"]
 Normalisation = Literal["auto", "symmetric", "mean"]
 
 
 class FeatureConfig(Config):
-    """Which feature rows are used.
+    """Which feature rows are used."""
 
-    Attributes:
-        hops: Powers of the propagation matrix, joined by ``+``; ``0`` is X itself.
-        combine: Whether hops are put side by side (``concatenate``) or added up (``sum``).
-        scaling: ``unit`` scales a node's features to length one before they are propagated, so
-            that all neighbours weigh the same whatever their features add up to.
-        normalisation: ``symmetric`` divides an edge by the root of both degrees, ``mean`` by
-            the degree of the node that receives.
-        self_loops: Whether a node is among its own neighbours.
-        projection: Random columns that the features are projected on first; None takes them as
-            they are. They are drawn from the seed whenever needed and never kept.
-        activation: What projected columns go through; ``relu`` and ``cos`` give random
-            non-linear features.
-        bandwidth: Scale of the activation's argument.
-        constant: Whether a column of √d stands beside d features, so that rows of length one still
-            tell how long the features are; ``auto`` is for a learner that chooses.
-        direction: Whether means over the nodes that lead to a node and over those that it leads to
-            stand beside the hops; ``auto`` is for a learner that chooses.
-    """
-
-    hops: str = "0+1+2"
-    combine: Combine = "sum"
+    hops: str = "0+1+2"  # powers of the propagation matrix, joined by +; 0 is X itself
+    combine: Combine = "sum"  # hops are put side by side (concatenate) or added up
+    #: ``unit`` scales a node's features to length one before they are propagated, so that all
+    #: neighbours weigh the same whatever their features add up to.
     scaling: Literal["unit", "none"] = "unit"
+    #: ``symmetric`` divides an edge by the root of both degrees, ``mean`` by the degree of the node
+    #: that receives; ``auto`` is symmetric for hops that are added up, mean for hops side by side.
     normalisation: Normalisation = "symmetric"
-    self_loops: bool = True
+    self_loops: bool = True  # whether a node is among its own neighbours
+    #: Random columns that the features are projected on first; None takes them as they are. They
+    #: are drawn from the seed whenever needed and never kept.
     projection: int | None = Field(default=None, ge=1)
+    #: What projected columns go through; ``relu`` and ``cos`` give random non-linear features.
     activation: Literal["none", "relu", "cos"] = "none"
-    bandwidth: float = Field(default=1.0, gt=0)
+    bandwidth: float = Field(default=1.0, gt=0)  # scale of the activation's argument
+    #: Whether a column of √d stands beside d features, so that rows of length one still tell how
+    #: long the features are; ``auto``, the estimator's default, chooses with the hops.
     constant: Literal["auto", True, False] = False
+    #: Whether means over the nodes that lead to a node and over those that it leads to stand beside
+    #: hops side by side; ``auto``, the estimator's default, chooses with the hops where edges have
+    #: directions.
     direction: Literal["auto", True, False] = False
 
     @field_validator("hops", mode="before")
@@ -166,17 +159,6 @@ def propagation_matrix(
     return PropagationMatrix(SparseMatrix(graph.pattern, values), diagonal, graph.own)
 
 
-def direction_matrices(graph: Adjacency) -> list[PropagationMatrix]:
-    """Returns means over the nodes that lead to a node and over those that it leads to."""
-    assert graph.arcs is not None
-    found = []
-    for led in graph.arcs.weights.t():
-        total = graph.summed(led)
-        shares = led * torch.where(total > 0, total, 1).reciprocal().float()[graph.dst]
-        found.append(PropagationMatrix(SparseMatrix(graph.pattern, shares)))
-    return found
-
-
 class Rows(ABC):
     """One row per node of a graph, ``[n, width]``; computed block by block of columns."""
 
@@ -224,14 +206,9 @@ class EmbeddingRows(Rows):
 class PropagatedFeatures(Rows):
     """Features propagated over a graph, computed when they are needed.
 
-    Args:
-        features: Of all nodes.
-        graph: The graph; or one for every step, from what a step reads to what it gives, for the
-            rows of the nodes that the last one gives.
-        config: Which rows.
-        seed: Source of random directions.
-        basis: Directions that the features are projected on, ``[d, b]``; None for random ones or
-            none, as ``config`` says.
+    With a graph for every step, from what a step reads to what it gives, rows are those of the
+    nodes that the last one gives. ``basis`` are directions that the features are projected on,
+    ``[d, b]``; without it there are random ones or none, as ``config`` says.
     """
 
     def __init__(
@@ -355,11 +332,17 @@ class PropagatedFeatures(Rows):
 
     @cached_property
     def directed(self) -> list[PropagationMatrix]:
-        """In- and out-neighbourhoods, of the first step, if they stand beside the hops."""
+        """Means over in- and over out-neighbours, of the first step, if they stand beside hops."""
+        found: list[PropagationMatrix] = []
         if self.config.direction is not True:
-            return []
+            return found
         graph = self.graph[0] if isinstance(self.graph, tuple) else self.graph
-        return direction_matrices(graph)
+        assert graph.arcs is not None
+        for led in graph.arcs.weights.t():
+            total = graph.summed(led)
+            shares = led * torch.where(total > 0, total, 1).reciprocal().float()[graph.dst]
+            found.append(PropagationMatrix(SparseMatrix(graph.pattern, shares)))
+        return found
 
     @cached_property
     def places(self) -> list[Tensor | None]:

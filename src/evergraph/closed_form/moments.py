@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from evergraph.errors import InputError
+
 #: Rows taken in at a time: bounds the memory of a merge.
 ROWS = 4096
 
@@ -22,13 +24,9 @@ class Moments:
 
     The scatter is :math:`\sum_i (x_i - \mu_{c(i)})(x_i - \mu_{c(i)})^\top`. While fewer rows than
     columns have come, ``scatter`` is a triangular factor :math:`R` with :math:`R^\top R` that
-    matrix, ``[r, d]`` with r < d; from then on it is the matrix, ``[d, d]``. When a rank limits it,
-    it holds the strongest directions, and ``rest`` is the mean energy per column that the others
-    had.
-
-    Args:
-        rank: Most directions kept of the scatter for each class seen; None keeps all.
-        dtype: Precision that is kept; sums are computed in double precision.
+    matrix, ``[r, d]`` with r < d; from then on it is the matrix, ``[d, d]``. Where a rank limits
+    it, it holds so many of the strongest directions for each class seen, and ``rest`` is the mean
+    energy per column that the others had. ``dtype`` is what is kept: sums are in double precision.
     """
 
     def __init__(self, rank: int | None = None, dtype: torch.dtype = torch.float64) -> None:
@@ -52,6 +50,17 @@ class Moments:
     def columns_of(self, labels: Tensor) -> Tensor:
         """Returns the place of each label among those known, ``[m]``."""
         return torch.searchsorted(torch.tensor(self.labels, device=labels.device), labels)
+
+    def logits(self, scores: Tensor, num_classes: int) -> Tensor:
+        """Gives every class a column, ``[n, k]``; those without a row are never chosen."""
+        if self.labels[0] < 0 or self.labels[-1] >= num_classes:
+            raise InputError(
+                f"Expected statistics of the {num_classes} classes known (got others); restore a "
+                "copy of the state."
+            )
+        found = scores.new_full((scores.shape[0], num_classes), -1e9)
+        found[:, self.labels] = scores
+        return found
 
     def update(self, rows: Tensor, labels: Tensor) -> None:
         """Takes in labelled rows, ``[m, d]`` and ``[m]``; a class may come any number of times."""

@@ -7,9 +7,10 @@ on directions learned without labels from the nodes of the first task.
 from __future__ import annotations
 
 import math
-import re
+from typing import Annotated
 
 import torch
+from pydantic import ByteSize, Field, TypeAdapter, ValidationError
 from torch import Tensor
 
 from evergraph.errors import InputError
@@ -23,18 +24,16 @@ ROUNDS = 3
 SLIGHT = 1e-6
 #: Most numbers of projected features held at once.
 BLOCK = 1 << 25
-UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
-def readable_bytes(value: object) -> int:
+def readable_bytes(value: str | int) -> int:
     """Returns a number of bytes written as such or as ``64MB``, or refuses it."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?B?)\s*", str(value).upper())
-    count = int(float(found[1]) * UNITS.get(found[2], 0)) if found else 0
-    if count < 1:
+    try:
+        return int(TypeAdapter(Annotated[ByteSize, Field(gt=0)]).validate_python(value))
+    except ValidationError:
         raise InputError(
             f"Expected 'memory' as a number of bytes (got '{value}'); write for example 64MB."
-        )
-    return count
+        ) from None
 
 
 def fitting_columns(memory: int, num_features: int, blocks: int, item: int) -> int:

@@ -76,10 +76,6 @@ def unary_terms(probabilities: Sequence[Tensor], features: Rows) -> Sequence[Ten
     The probabilities of all nodes, labelled or not, are regressed on the features by ridge, and
     every node gets what the *others* make of it: with :math:`h_i` its leverage, node :math:`i`'s
     residual :math:`e_i` becomes :math:`e_i / (1 - h_i)`.
-
-    Args:
-        probabilities: Of every class for every node, each ``[n, k]``.
-        features: The nodes' features as rows of length one.
     """
     first = probabilities[0]
     nodes = evenly_spaced(first.shape[0], UNARY_NODES, first.device)
@@ -99,12 +95,8 @@ def unary_terms(probabilities: Sequence[Tensor], features: Rows) -> Sequence[Ten
 def affinity(probabilities: Tensor, graph: Adjacency) -> Tensor:
     """Estimates how much oftener than by chance edges join two classes, ``[k, k]``.
 
-    Probabilities are squared first, for unsure nodes would make all classes look alike. Classes
-    without any edge are joined to all others as by chance.
-
-    Args:
-        probabilities: Of every class for every node, ``[n, k]``.
-        graph: The graph.
+    Probabilities ``[n, k]`` are squared first, for unsure nodes would make all classes look alike.
+    Classes without any edge are joined to all others as by chance.
     """
     sure = probabilities.square()
     sure = sure / sure.sum(dim=1, keepdim=True)
@@ -116,12 +108,9 @@ def affinity(probabilities: Tensor, graph: Adjacency) -> Tensor:
 
 
 def mean_field(unary: Tensor, probabilities: Tensor, graph: Adjacency) -> Tensor:
-    """Takes the steps of mean-field inference; returns log-probabilities, ``[n, k]``.
+    """Takes the steps of mean-field inference from some probabilities; all are ``[n, k]``.
 
-    Args:
-        unary: The unary term, ready for the softmax, ``[n, k]``.
-        probabilities: Where it begins, ``[n, k]``.
-        graph: The graph.
+    Returns log-probabilities; the unary term is ready for the softmax.
     """
     for _ in range(MEAN_FIELD_STEPS):
         messages = (probabilities @ affinity(probabilities, graph)).log()

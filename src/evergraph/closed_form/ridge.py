@@ -58,12 +58,9 @@ class Spectrum:
         return turned @ self.basis.t() + x / strength
 
     def leverage(self, squares: Tensor, length: Tensor, strength: float) -> Tensor:
-        """Computes x^T (A^T A + λ)^-1 x of every row, ``[m]``.
+        """Computes x^T (A^T A + λ)^-1 x of rows, ``[m]``, whose squared lengths are given.
 
-        Args:
-            squares: Squares of ``x @ basis``, ``[m, r]``.
-            length: Squared lengths of the rows, ``[m]``.
-            strength: λ.
+        ``squares`` are those of ``x @ basis``, ``[m, r]``.
         """
         return squares @ self._beyond(strength) + length / strength
 
@@ -85,12 +82,7 @@ class TrainingRows:
 
 
 class Ridge(Spectrum):
-    """The equations (G + λ I) B = M of some moments, for any strength.
-
-    Args:
-        moments: Of at least one row.
-        weighing: What rows weigh.
-    """
+    """The equations (G + λ I) B = M of the moments of at least one row, for any strength."""
 
     def __init__(self, moments: Moments, weighing: Weighing) -> None:
         n, means, counts = moments.num_rows, moments.means.double(), moments.counts.double()

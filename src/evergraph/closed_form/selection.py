@@ -72,22 +72,14 @@ Metric = Literal["accuracy", "balanced_accuracy"]
 class Selection:
     """The settings that were given or are chosen, with the losses of every value.
 
-    Args:
-        kinds: Rows to choose from, the usual ones first.
-        strength: Ridge strength, or ``auto``.
-        teleport: Teleport probability, or ``auto``.
-        mean_field: Whether mean-field inference follows, or ``auto``.
-        class_weight: ``natural``, ``balanced``, ``auto``, or ``given`` by :attr:`weights`.
-        metric: What ``auto`` class weights are chosen for.
-
-    Attributes:
-        local: Whether the graph is so large that ``auto`` takes what is around a node for enough:
-            then scores are not propagated and there is no mean field.
-        weights: What rows weigh by their label, ``[k]``; None unless given.
+    Of the rows to choose from, ``kinds``, the usual ones come first; the other arguments are those
+    of :class:`~evergraph.methods.analytic_config.AnalyticConfig`.
     """
 
+    #: Whether the graph is so large that ``auto`` takes what is around a node for enough: then
+    #: scores are not propagated and there is no mean field.
     local = False
-    weights: Tensor | None = None
+    weights: Tensor | None = None  # what rows weigh by their label, [k], if that is given
 
     def __init__(
         self,
@@ -198,10 +190,7 @@ class Selection:
     def solve(self, moments: Moments, x: Tensor, labels: Tensor) -> Ridge:
         """Adds up the errors of class weights and strengths; returns the ridge of the least.
 
-        Args:
-            moments: Of all rows, ``x`` included.
-            x: Rows of training nodes, ``[m, d]``.
-            labels: Their labels, ``[m]``.
+        The moments include the rows ``x`` ``[m, d]`` of the training nodes.
         """
         if self.class_weight != "auto":
             ridge = Ridge(moments, self.weighing)
@@ -244,11 +233,7 @@ class Selection:
     ) -> None:
         """Adds up the losses of teleport and mean field, unless they are given.
 
-        Args:
-            judged: Training nodes.
-            rows: The rows of all nodes.
-            features: The features of all nodes, as rows of length one.
-            graph: The graph.
+        ``features`` are the features of all nodes as rows of length one.
         """
         given = self.given_teleport != "auto" and self.given_mean_field is False
         if given or self.local or not judged.count:

@@ -42,7 +42,13 @@ def read_change(tables: dict[str, Table], state: State) -> Change:
         if name in tables:
             table = tables[name]
             ids = like(kind, table.ids())
-            columns = _feature_names(table, columns)
+            features = tuple(name for name in table.columns if name not in {"id", "label"})
+            if not features:
+                raise InputError(
+                    f"Expected columns of features in '{table.path}' (got none beside id and "
+                    "label); add them."
+                )
+            columns = check_columns(features, columns, str(table.path))
             parts["ids" if not prefix else "updated"] = ids
             parts[f"{prefix}x"] = table.numbers(columns)
             if "label" in table.columns:
@@ -81,14 +87,3 @@ def like(kind: type[Id] | None, names: Sequence[Any]) -> list[Id]:
                 "correct it."
             )
     return [int(name) for name in names]
-
-
-def _feature_names(table: Table, columns: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Returns the features' names, which must be the first batch's if there was one."""
-    names = tuple(name for name in table.columns if name not in {"id", "label"})
-    if not names:
-        raise InputError(
-            f"Expected columns of features in '{table.path}' (got none beside id and label); add "
-            "them."
-        )
-    return check_columns(names, columns, str(table.path))

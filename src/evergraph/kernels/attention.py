@@ -170,8 +170,7 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # only while the gradient itself is being recorded
-            raise RuntimeError("attend cannot be differentiated twice: take the plain path")
+        ops.check_first_derivative()
         dense, weight, att_src, att_dst, bias, share, *scores = ctx.saved_tensors
         weights = LayerWeights(weight, att_src, att_dst, bias)
         x = dense if ctx.sparse is None else ctx.sparse

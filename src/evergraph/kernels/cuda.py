@@ -5,8 +5,6 @@ Imported only where CUDA is: PyTorch's CUDA builds bring Triton along.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 from torch import Tensor
@@ -195,24 +193,25 @@ def distances(a: Tensor, b: Tensor) -> Tensor:
 
 def count_within(a: Tensor, b: Tensor, radius: Tensor) -> Tensor:
     """Counts for each row of ``b`` the rows of ``a`` nearer than a scalar radius, ``[n_b]``."""
-    return _over_spans(triton_kernels.count_within, a, b, torch.int32, radius.float())
+    return _over_spans(a, b, radius.float(), torch.int32)
 
 
 def distance_sums(a: Tensor, b: Tensor) -> Tensor:
     """Adds up for each row of ``b`` its distances to all of ``a``, float64 ``[n_b]``."""
-    return _over_spans(triton_kernels.sum_distances, a, b, torch.float64)
+    return _over_spans(a, b, a, torch.float64)
 
 
-def _over_spans(kernel: Any, a: Tensor, b: Tensor, dtype: torch.dtype, *limit: Tensor) -> Tensor:
-    """Adds up what a kernel finds in each span of ``a``, ``[n_b]``."""
+def _over_spans(a: Tensor, b: Tensor, radius: Tensor, dtype: torch.dtype) -> Tensor:
+    """Adds up what is found in each span of ``a``, ``[n_b]``: distances, or as integers, counts."""
     parts, span = _spans(a, b)
     out = torch.zeros(parts, b.shape[0], dtype=dtype, device=a.device)
     if a.shape[0] and b.shape[0]:
         first = _columns(a)
         second = first if b is a else _columns(b)
-        kernel[(triton.cdiv(b.shape[0], SIDE), parts)](
-            *(first, second, *limit, out, a.shape[0], b.shape[0]),
+        triton_kernels.reduce_distances[(triton.cdiv(b.shape[0], SIDE), parts)](
+            *(first, second, radius, out, a.shape[0], b.shape[0]),
             *(first.shape[1], second.shape[1], first.shape[0], span),
+            counts=dtype == torch.int32,
             **{"each": EACH, "lanes": LANES, "unroll": UNROLL, **DISTANCES},
         )
     return out.sum(dim=0)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from evergraph.errors import InputError
 from evergraph.stream.adjacency import Pattern
 from evergraph.stream.features import Features, SparseRows
 
@@ -44,6 +45,15 @@ def call(function: Any, *arguments: Any) -> Tensor:
     """Applies an autograd function; PyTorch leaves ``apply`` without types."""
     out: Tensor = function.apply(*arguments)
     return out
+
+
+def check_first_derivative() -> None:
+    """Refuses a second derivative in a backward pass that has none."""
+    if torch.is_grad_enabled():  # only while the gradient itself is being recorded
+        raise InputError(
+            "Expected 'double_backward' in the 'needs' of a method that differentiates twice (got "
+            "no such need, so that kernels without second derivatives are taken); declare it."
+        )
 
 
 def linear(
@@ -155,8 +165,7 @@ class _ReluDrop(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        if torch.is_grad_enabled():  # only while the gradient itself is being recorded
-            raise RuntimeError("relu_dropout cannot be differentiated twice: take the plain path")
+        check_first_derivative()
         return ctx.activation.backward(grads[0], ctx.saved_tensors[0]), None
 
 
@@ -217,11 +226,6 @@ def distance_blocks(a: Tensor, b: Tensor) -> Iterator[tuple[int, Tensor]]:
     step = max(1, BLOCK_ENTRIES // max(b.shape[0], 1))
     for begin in range(0, a.shape[0], step):
         yield begin, _distances(a[begin : begin + step], b)
-
-
-def fits_one_block(h: Tensor) -> bool:
-    """Tells whether all pairs of rows make a single block."""
-    return h.shape[0] ** 2 <= BLOCK_ENTRIES
 
 
 def count_within(a: Tensor, b: Tensor, radius: Tensor) -> Tensor:

@@ -432,7 +432,7 @@ def write_distances(
 
 
 @triton.jit
-def count_within(
+def reduce_distances(
     a,
     b,
     radius,
@@ -443,47 +443,23 @@ def count_within(
     padded_b,
     depth,
     span,
+    counts: tl.constexpr,
     each: tl.constexpr,
     lanes: tl.constexpr,
     unroll: tl.constexpr,
 ):
-    """Counts, for a block of ``b``, the rows in one span of ``a`` that are within the radius."""
+    """Sums the distances of a block of ``b`` to one span of ``a``, or counts those in a radius."""
     column = places(tl.program_id(0), each, lanes)
-    limit = tl.load(radius)
-    total = tl.zeros([each, lanes], dtype=tl.int32)
+    total = tl.zeros([each, lanes], dtype=tl.int32 if counts else tl.float64)
     begin = tl.program_id(1) * span
     for block in range(begin, tl.minimum(begin + span, tl.cdiv(num_a, each * lanes))):
         row = places(block, each, lanes)
         distance = tile(a, b, row, column, padded_a, padded_b, depth, each, each, lanes, unroll)
-        inside = (distance < limit) & (row < num_a)[:, None, :, None]
-        total += tl.sum(tl.sum(inside.to(tl.int32), axis=0), axis=1)
-    place = tl.program_id(1).to(tl.int64) * num_b + column
-    tl.store(out + place, total, mask=column < num_b)
-
-
-@triton.jit
-def sum_distances(
-    a,
-    b,
-    out,
-    num_a,
-    num_b,
-    padded_a,
-    padded_b,
-    depth,
-    span,
-    each: tl.constexpr,
-    lanes: tl.constexpr,
-    unroll: tl.constexpr,
-):
-    """Adds up, for a block of ``b``, the distances to the rows in one span of ``a``."""
-    column = places(tl.program_id(0), each, lanes)
-    total = tl.zeros([each, lanes], dtype=tl.float64)
-    begin = tl.program_id(1) * span
-    for block in range(begin, tl.minimum(begin + span, tl.cdiv(num_a, each * lanes))):
-        row = places(block, each, lanes)
-        distance = tile(a, b, row, column, padded_a, padded_b, depth, each, each, lanes, unroll)
-        distance = tl.where((row < num_a)[:, None, :, None], distance, 0.0)
-        total += tl.sum(tl.sum(distance.to(tl.float64), axis=0), axis=1)
+        real = (row < num_a)[:, None, :, None]
+        if counts:
+            value = ((distance < tl.load(radius)) & real).to(tl.int32)
+        else:
+            value = tl.where(real, distance, 0.0).to(tl.float64)
+        total += tl.sum(tl.sum(value, axis=0), axis=1)
     place = tl.program_id(1).to(tl.int64) * num_b + column
     tl.store(out + place, total, mask=column < num_b)

@@ -225,6 +225,19 @@ def principal_components(h: Tensor) -> tuple[Tensor, Tensor]:
     return scaled.round().long(), explained
 
 
+def project(h: Tensor, seed: int = 0) -> list[list[float]]:
+    """Lays points out in the plane by t-SNE, ``[n, 2]``; fewer than four stay where they are."""
+    if h.shape[0] < 4 or h.shape[1] < 2:
+        return [[*map(float, point), 0.0, 0.0][:2] for point in h]
+    from sklearn.manifold import TSNE  # noqa: PLC0415 - a second of import that few commands need
+
+    perplexity = min(30.0, max(1.0, (h.shape[0] - 1) / 3))
+    places = TSNE(random_state=seed, init="pca", perplexity=perplexity, n_jobs=1).fit_transform(
+        h.numpy()
+    )
+    return [[round(float(x), 2), round(float(y), 2)] for x, y in places]
+
+
 def edit_sample(
     stream: TaskStream, picks: Mapping[int, Tensor], before: Adjacency, after: Adjacency
 ) -> list[dict[str, Any]]:

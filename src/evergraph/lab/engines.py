@@ -45,6 +45,14 @@ OnMessage = Callable[[int, str, float, str], None]
 OnDone = Callable[[Job, dict[str, Any] | None, str | None], None]
 
 
+def check_at_least(least: int, **counts: float | None) -> None:
+    """Refuses an option below what it must be at least."""
+    for name, count in counts.items():
+        if count is not None and count < least:
+            option = f"--{name.replace('_', '-')}"
+            raise InputError(f"Expected '{option}' of at least {least} (got {count}); raise it.")
+
+
 @dataclass(frozen=True)
 class Resources(Place):
     """What the jobs of a grid run on; its fields are options too."""
@@ -55,8 +63,8 @@ class Resources(Place):
     gpus: Annotated[float, "Share of a GPU that each job requests on a Ray cluster."] = 0.0
 
     def __post_init__(self) -> None:
-        if self.jobs is not None and self.jobs < 1:
-            raise InputError(f"Expected '--jobs' of at least 1 (got {self.jobs}); raise it.")
+        check_at_least(1, jobs=self.jobs)
+        check_at_least(0, gpus=self.gpus)
         if self.engine not in {"local", "ray"}:
             raise unknown_name("engine", self.engine, {"local", "ray"})
         if self.engine == "local" and (self.address is not None or self.gpus):
@@ -65,8 +73,6 @@ class Resources(Place):
                 f"Expected '{option}' only with a Ray cluster (got '--engine local'); add "
                 "--engine ray."
             )
-        if self.gpus < 0:
-            raise InputError(f"Expected '--gpus' of at least 0 (got {self.gpus}); raise it.")
         super().__post_init__()
         if self.engine == "ray":
             import_extra(*RAY)
@@ -206,28 +212,11 @@ def run_on_ray(
 ) -> dict[str, str]:
     """Runs jobs as tasks of a Ray cluster; returns why some failed, by their names."""
     ray = import_extra(*RAY)
-    _connect(ray, resources)
-    try:
-        root = resources.data_root
-        there = replace(resources, data_root=None if root is None else root.resolve())
-        task = ray.remote(num_cpus=1, num_gpus=resources.gpus, max_retries=RETRIES)(_run_remotely)
-        task = task.options(name="evergraph job")
-        futures = {}
-        for job in jobs:
-            lasting = replace(job, path=job.path.resolve())
-            futures[task.remote(lasting, there, os.getcwd()).future()] = job
-        return _follow(futures, on_done)
-    finally:
-        ray.shutdown()
-
-
-def _connect(ray: Any, resources: Resources) -> None:
-    """Joins the cluster, or makes one that nobody outside this machine can reach."""
     quiet = {"log_to_driver": False, "logging_level": "ERROR", "ignore_reinit_error": True}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # A job that asks for no part of a GPU may still use the one there is.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    own = {
+    own = {  # nobody outside this machine can reach it
         "num_cpus": resources.num_workers,
         "include_dashboard": False,
         "object_store_memory": OBJECT_STORE,
@@ -242,6 +231,18 @@ def _connect(ray: Any, resources: Resources) -> None:
             f"Expected '--address' to name a running Ray cluster (got '{resources.address}'); "
             "start one with 'ray start --head' or leave the option out."
         ) from None
+    try:
+        root = resources.data_root
+        there = replace(resources, data_root=None if root is None else root.resolve())
+        task = ray.remote(num_cpus=1, num_gpus=resources.gpus, max_retries=RETRIES)(_run_remotely)
+        task = task.options(name="evergraph job")
+        futures = {}
+        for job in jobs:
+            lasting = replace(job, path=job.path.resolve())
+            futures[task.remote(lasting, there, os.getcwd()).future()] = job
+        return _follow(futures, on_done)
+    finally:
+        ray.shutdown()
 
 
 def _run_remotely(job: Job, resources: Resources, home: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ holds the configuration, so that the row can be run again, and the hashes that f
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +19,7 @@ from evergraph.errors import InputError, one_line
 from evergraph.files import make_folder, read_json, write_json
 from evergraph.lab.folder import finished_runs, read_config, read_results, slug
 from evergraph.lab.paper.experiments import FIELD_STREAMS
+from evergraph.lab.report.collect import Run
 from evergraph.lab.summary import mean_std
 from evergraph.lab.tables import Sheet, claims, number, size
 from evergraph.methods import METHODS
@@ -172,8 +173,7 @@ def rows_of_runs(folder: Path) -> list[FieldRow]:
     groups: dict[str, dict[int, tuple[RunConfig, Any, str]]] = {}
     for path in finished_runs(folder):
         config, results = read_config(path), read_results(path / "results.json")
-        where = path / "environment.json"
-        packages = read_json(where).get("packages", {}) if where.exists() else {}
+        packages = Run(path, results).environment.get("packages", {})
         version = str(packages.get("evergraph", __version__))
         groups.setdefault(config.variant_hash, {})[config.seed] = (config, results, version)
     rows = []
@@ -181,7 +181,12 @@ def rows_of_runs(folder: Path) -> list[FieldRow]:
         runs = [by_seed[seed] for seed in sorted(by_seed)]
         config, first, _ = runs[0]
         printed = claims(config.dataset, config.method, first["settings"], config.protocol.hash)
-        columns = {key: [results[key] for _, results, _ in runs] for key in ("pm", "fm", "current")}
+        columns = {
+            key: [
+                None if results[key] is None else round(results[key], 4) for _, results, _ in runs
+            ]
+            for key in ("pm", "fm", "current")
+        }
         content = {
             "schema_version": 1,
             "config": config.model_dump(mode="json", exclude={"seed"}),
@@ -189,19 +194,15 @@ def rows_of_runs(folder: Path) -> list[FieldRow]:
             "variant_hash": variant,
             "version": " and ".join(sorted({version for _, _, version in runs})),
             "seeds": sorted(by_seed),
-            **{key: [_round(value) for value in column] for key, column in columns.items()},
+            **columns,
             "seconds": [round(results["seconds"]["total"], 3) for _, results, _ in runs],
             "memory_bytes": [results["memory_bytes"] for _, results, _ in runs],
         }
         if printed:
-            means = {key: claim.mean for key, claim in printed.items()}
+            means = {key: claim["mean"] for key, claim in printed.items()}
             content["published"] = {**means, "source": "Choi et al. (DSLR), Tables 2 and 15"}
         rows.append(check_row(content, f"{folder} · {config.label}"))
     return rows
-
-
-def _round(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
 
 
 def read_rows(source: Path) -> list[FieldRow]:
@@ -220,11 +221,8 @@ def read_rows(source: Path) -> list[FieldRow]:
 
 def read_field(folder: Path) -> dict[str, FieldRow]:
     """Reads the rows of a field by the names of their files."""
-    return {path.name: check_row(read_json(path), str(path)) for path in _files(folder)}
-
-
-def _files(folder: Path) -> Sequence[Path]:
-    return sorted(folder.glob("*.json"))
+    files = sorted(folder.glob("*.json"))
+    return {path.name: check_row(read_json(path), str(path)) for path in files}
 
 
 def add_rows(folder: Path, rows: Iterable[FieldRow], *, replace: bool = False) -> list[Path]:

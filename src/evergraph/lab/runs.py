@@ -241,7 +241,7 @@ def environment(device: torch.device) -> dict[str, Any]:
     packages = ("torch", "torch-geometric", "numpy", "scikit-learn", "safetensors")
     return {
         "python": sys.version.split()[0],
-        "packages": {"evergraph": __version__} | {name: _version(name) for name in packages},
+        "packages": {"evergraph": __version__} | {name: installed(name) for name in packages},
         "commit": _commit(),
         "platform": platform.platform(),
         "device": device.type,
@@ -252,7 +252,8 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 
 @cache
-def _version(package: str) -> str | None:
+def installed(package: str) -> str | None:
+    """Returns the version of a package that is installed, None for none."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from evergraph.errors import InputError
 from evergraph.files import read_json
 from evergraph.lab.folder import finished_runs, read_config
-from evergraph.lab.tables import METRICS, PAPER_SEEDS, STREAM_METRICS, Claim
+from evergraph.lab.tables import METRICS, PAPER_SEEDS, STREAM_METRICS
 from evergraph.stream import Protocol
 
 CONFIDENCE = 0.95
@@ -163,7 +163,7 @@ def estimate(values: Sequence[float | None], overlap: float = 0.0) -> dict[str, 
 
 
 def difference_to_claim(
-    values: Sequence[float | None], claim: Claim, overlap: float = 0.0
+    values: Sequence[float | None], claim: Mapping[str, Any], overlap: float = 0.0
 ) -> dict[str, float | None]:
     """Compares a measured mean with a printed one by Welch's 95 % interval.
 
@@ -174,12 +174,12 @@ def difference_to_claim(
     known = [value for value in values if value is not None]
     if not known:
         return {"difference": None, "low": None, "high": None}
-    difference = statistics.fmean(known) - claim.mean
-    if len(known) < 2 or claim.std is None:
+    difference = statistics.fmean(known) - claim["mean"]
+    if len(known) < 2 or claim["std"] is None:
         return {"difference": difference, "low": None, "high": None}
     n = len(known)
     mine = statistics.variance(known) * (1 / n + overlap)
-    theirs = claim.std**2 * (1 / PAPER_SEEDS + overlap)
+    theirs = claim["std"] ** 2 * (1 / PAPER_SEEDS + overlap)
     half = 0.0
     if mine + theirs > 0:
         freedom = (mine + theirs) ** 2 / (mine**2 / (n - 1) + theirs**2 / (PAPER_SEEDS - 1))

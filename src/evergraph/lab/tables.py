@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import Console, JustifyMethod
 from rich.table import Table
@@ -18,7 +18,7 @@ from rich.text import Text
 
 from evergraph.config import load_mapping, usual_protocol
 from evergraph.errors import no_effect
-from evergraph.methods import METHODS, PROBES
+from evergraph.methods import METHODS, PROBES, method_class
 from evergraph.methods.base import SOURCES
 from evergraph.validation import parse
 
@@ -35,7 +35,7 @@ STREAM_METRICS = {"seen": "all seen ↑", "aauc": "AAUC ↑", "fwt": "FWT ↑", 
 class Sheet:
     """A table as plain text: names and prose to the left, numbers to the right.
 
-    Cells may be given as text, numbers, ``{"mean", "std"}``, a claim, or None for a dash.
+    Cells may be given as text, numbers, ``{"mean", "std"}`` or None for a dash.
     """
 
     title: str
@@ -116,14 +116,14 @@ def accuracy_matrix(results: dict[str, Any]) -> Sheet:
 
 def run_scores(results: dict[str, Any]) -> Sheet:
     """Shows PM, FM and Current of one run beside the paper's mean."""
-    claimed = _claimed(results)
-    rows = [[title, results[key], claimed.get(key)] for key, title in METRICS.items()]
+    printed = claimed(results)
+    rows = [[title, results[key], printed.get(key)] for key, title in METRICS.items()]
     if "stream" in results:
         rows += [[title, results["stream"][key], None] for key, title in STREAM_METRICS.items()]
     title = f"{results['label']} on {results['dataset']}, seed {results['seed']}{_set(results)}"
     if beyond := learns_from(results["method"], results["settings"]):
         title += f", which also learns from {beyond}"
-    other = ", other settings" if claimed and _changed(results) else ""
+    other = ", other settings" if printed and _changed(results) else ""
     return Sheet(title, ["", "this run", f"paper ({PAPER_SEEDS} seeds{other})"], rows)
 
 
@@ -131,9 +131,9 @@ def grid_sheet(summary: Sequence[dict[str, Any]]) -> Sheet:
     """Shows mean ± std over seeds for every dataset and method, beside the paper's."""
     rows, changed = [], False
     for entry in summary:
-        claimed = _claimed(entry)
-        printed = [cell_text(claimed.get(key)) for key in ("pm", "fm")]
-        if claimed and _changed(entry):  # what was run is not what the paper ran
+        found = claimed(entry)
+        printed = [cell_text(found.get(key)) for key in ("pm", "fm")]
+        if found and _changed(entry):  # what was run is not what the paper ran
             changed, printed = True, [f"{text} *" for text in printed]
         scores = [*(entry[key] for key in METRICS), *printed]
         kept = (entry["memory_bytes"], entry.get("memory_bytes_without_graph"))
@@ -201,15 +201,9 @@ def _changed(entry: dict[str, Any]) -> bool:
     return bool(entry["overrides"].keys() - named)
 
 
-def _claimed(entry: dict[str, Any]) -> dict[str, Claim]:
+def claimed(entry: Mapping[str, Any]) -> dict[str, dict[str, float | None]]:
+    """Finds what the paper claims for results, or for a summary of them."""
     return claims(entry["dataset"], entry["method"], entry["settings"], entry["protocol_hash"])
-
-
-class Claim(NamedTuple):
-    """A printed mean with its standard deviation, None where none is printed."""
-
-    mean: float
-    std: float | None
 
 
 @cache
@@ -221,8 +215,8 @@ def paper_numbers() -> dict[str, Any]:
 
 def claims(
     dataset: str, method: str, settings: Mapping[str, Any], protocol_hash: str | None = None
-) -> dict[str, Claim]:
-    """Finds what the paper claims for a run: ``{"pm": ..., "fm": ...}``, {} for nothing.
+) -> dict[str, dict[str, float | None]]:
+    """Finds what the paper claims for a run: metric → ``{"mean", "std"}``, {} for nothing.
 
     Replay is looked up by its selector. A variant of DSLR whose settings leave the method
     (no structure learning, say) is another experiment and has no claim here, nor has a run
@@ -231,7 +225,7 @@ def claims(
     numbers = paper_numbers()
     if method == "replay":
         entry = numbers["selectors"].get(dataset, {}).get(settings.get("selector"))
-    elif method == "dslr" and not _is_dslr_proper(settings):
+    elif method == "dslr" and any(settings.get(k, v) != v for k, v in _dslr_proper().items()):
         entry = None
     else:
         entry = numbers["main"].get(dataset, {}).get(method)
@@ -239,25 +233,17 @@ def claims(
         return {}
     if protocol_hash is not None and protocol_hash != usual_protocol(dataset, method).hash:
         return {}
-    return {metric: Claim(*values) for metric, values in entry.items()}
+    return {metric: {"mean": mean, "std": std} for metric, (mean, std) in entry.items()}
 
 
-def _is_dslr_proper(settings: Mapping[str, Any]) -> bool:
-    usual = {
-        "selector": "cd",
-        "structure": "learned",
-        "candidates": "nearest",
-        "addition": "top",
-        "deletion": "threshold",
-        "sl_ratio": 1.0,
-    }
-    return all(settings.get(key, value) == value for key, value in usual.items())
+def _dslr_proper() -> dict[str, Any]:
+    """Names what makes a method DSLR, which are its defaults."""
+    kinds = {"selector", "structure", "candidates", "addition", "deletion", "sl_ratio"}
+    return method_class("dslr").Config().model_dump(include=kinds)
 
 
 def cell_text(cell: Any) -> str:
     """Formats what a table holds: numbers by their kind, a dash for none."""
-    if isinstance(cell, Claim):
-        cell = cell._asdict()
     if isinstance(cell, Mapping):
         return spread(cell)
     if isinstance(cell, int) and not isinstance(cell, bool):

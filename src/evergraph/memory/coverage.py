@@ -58,7 +58,7 @@ def coverage_diversity(h: Tensor, budget: int, r: float) -> Tensor:
     budget = min(budget, m)
     if budget == 0:
         return torch.empty(0, dtype=torch.int64, device=h.device)
-    covers = _StoredCovers(h, r) if ops.fits_one_block(h) else _ComputedCovers(h, r)
+    covers = _StoredCovers(h, r) if m**2 <= ops.BLOCK_ENTRIES else _ComputedCovers(h, r)
     # One integer orders by gain, then by lowest row: gain * m + (m - 1 - row).
     tie_break = torch.arange(m - 1, -1, -1, device=h.device)
     picked = torch.zeros(m, dtype=torch.bool, device=h.device)

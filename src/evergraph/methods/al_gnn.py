@@ -24,7 +24,6 @@ from torch import Tensor
 from evergraph.closed_form.features import EmbeddingRows
 from evergraph.closed_form.moments import Moments
 from evergraph.closed_form.ridge import Ridge, Weighing
-from evergraph.errors import InputError
 from evergraph.events import Epoch, Stage
 from evergraph.methods.base import Descent, Method, MethodConfig, SearchSpace
 from evergraph.methods.context import TaskContext, TrainConfig
@@ -73,9 +72,7 @@ class ALGNN(Method[ALGNNConfig]):
     def __init__(self, config: ALGNNConfig) -> None:
         super().__init__(config)
         self.moments = Moments(dtype=torch.float32)
-        self.weights = torch.zeros(
-            config.expansion, 0
-        )  # W, [d, c], a column for each class with rows
+        self.weights = torch.zeros(config.expansion, 0)  # W, a column for each class with rows
 
     def fit_task(self, ctx: TaskContext) -> Iterator[Epoch | Stage | Descent]:
         """Trains the network if it is the first task, then takes the rows in."""
@@ -99,15 +96,7 @@ class ALGNN(Method[ALGNNConfig]):
 
     def predict_logits(self, ctx: TaskContext) -> Tensor:
         """Returns the scores; classes without a row are never chosen."""
-        count, known = ctx.view.num_classes, self.moments.labels
-        if known[-1] >= count:
-            raise InputError(
-                f"Expected statistics of {count} classes (got others); restore a copy of the state."
-            )
-        scores = self._expand(ctx) @ self.weights
-        logits = scores.new_full((scores.shape[0], count), -1e9)
-        logits[:, known] = scores
-        return logits
+        return self.moments.logits(self._expand(ctx) @ self.weights, ctx.view.num_classes)
 
     def memory_bytes(self) -> int:
         """Counts the counts, means, scatter and weights."""
@@ -125,7 +114,6 @@ class ALGNN(Method[ALGNNConfig]):
             self.weights.dtype != torch.float32
             or self.weights.shape != (self.config.expansion, len(known))
             or self.moments.width != self.config.expansion
-            or min(known) < 0
         ):
             raise ValueError("weights of other statistics")
 
@@ -135,5 +123,4 @@ def _weighing(ctx: TaskContext) -> Weighing:
     given = ctx.training.weighing
     if isinstance(given, str):
         return given == "balanced"
-    weights = [given.get(str(name), 1.0) for name in ctx.class_names]
-    return torch.tensor(weights, dtype=torch.float64)
+    return ctx.named_weights(given, torch.float64)

@@ -102,14 +102,13 @@ class Analytic(Method[AnalyticConfig]):
             self._begin()
             trained = self._keep(trained)
             if self.config.statistics == "auto":
-                self._end_if_large((ctx.view.part or ctx.view).num_nodes)
+                if (ctx.view.part or ctx.view).num_nodes > EXACT:  # to begin anew takes too long
+                    self.takes_back, self.buffer = False, None
                 ctx.report["statistics"] = "exact" if self.takes_back else "follow"
             if not trained.nodes.numel():
                 return
         if isinstance(self.config.class_weight, dict):
-            given = self.config.class_weight
-            weights = [given.get(str(name), 1.0) for name in ctx.class_names]
-            self.selection.weights = torch.tensor(weights, dtype=torch.float64)
+            self.selection.weights = ctx.named_weights(self.config.class_weight, torch.float64)
         yield Stage(ctx.view.task, "features", 0, STAGES)
         with ctx.stage("features"):
             self._select_rows(ctx, trained)
@@ -153,11 +152,6 @@ class Analytic(Method[AnalyticConfig]):
         self.buffer.picks = {label: nodes[labels == label] for label in classes}
         return LabelledNodes(nodes, labels)
 
-    def _end_if_large(self, num_nodes: int) -> None:
-        """Forgets which nodes taught what, for good, once to begin anew would take too long."""
-        if num_nodes > EXACT:
-            self.takes_back, self.buffer = False, None
-
     def _select_rows(self, ctx: TaskContext, trained: LabelledNodes) -> None:
         """Chooses the kind of rows and what features are projected on, on the first task."""
         config, selection, features = self.config, self.selection, ctx.view.features
@@ -199,12 +193,10 @@ class Analytic(Method[AnalyticConfig]):
         return self._propagated(ctx, given.model_copy(update=own))
 
     def _propagated(self, ctx: TaskContext, kind: FeatureConfig) -> PropagatedFeatures:
-        if kind.name not in ctx.prepared:
-            basis, features = self.selection.basis, ctx.view.features
-            rows = PropagatedFeatures(features, ctx.adjacency, kind, ctx.seed, basis)
-            ctx.prepared[kind.name] = rows
-        found: PropagatedFeatures = ctx.prepared[kind.name]
-        return found
+        basis, features = self.selection.basis, ctx.view.features
+        return ctx.once(
+            kind.name, lambda: PropagatedFeatures(features, ctx.adjacency, kind, ctx.seed, basis)
+        )
 
     def _follow(self, rows: Rows, view: GraphView) -> None:
         """Moves all classes as the nodes seen before have moved on average since.
@@ -286,12 +278,13 @@ class Analytic(Method[AnalyticConfig]):
             return torch.zeros(ctx.view.num_nodes, ctx.view.num_classes, device=ctx.device)
         scores = self.rows(ctx).times(self.solved())
         found = self.selection.infer(scores, self._features(ctx), ctx.adjacency)
-        return self._logits(found, ctx.view.num_classes)
+        return self.moments.logits(found, ctx.view.num_classes)
 
     def predict_field(self, field: ReceptiveField, num_classes: int, *, seed: int) -> Tensor:
         """Infers the class of some nodes where scores are not propagated."""
         found = self._near(field, seed).times(self.solved())
-        return self._logits(found if field.rows is None else found[field.rows], num_classes)
+        found = found if field.rows is None else found[field.rows]
+        return self.moments.logits(found, num_classes)
 
     def score_powers(self, ctx: TaskContext) -> list[Tensor] | None:
         """Returns scores after 0, 1, … steps of propagation, if that is how classes are inferred.
@@ -301,16 +294,15 @@ class Analytic(Method[AnalyticConfig]):
         chosen, embeds = self.selection, self.config.rows == "encoder"
         if embeds or chosen.kind is None or chosen.mean_field or chosen.teleport == 1:
             return None
-        scores = self._logits(self.rows(ctx).times(self.solved()), ctx.view.num_classes)
+        scores = self.rows(ctx).times(self.solved())
+        scores = self.moments.logits(scores, ctx.view.num_classes)
         return list(powers(scores, propagation_matrix(ctx.adjacency, "mean", self_loops=True)))
 
     def predict_within(self, own: Tensor, part: Adjacency, known: Sequence[Tensor]) -> Tensor:
-        """Propagates the scores ``[m, k]`` of nodes of which the rest of a graph is known.
+        """Propagates the ``own`` scores ``[m, k]`` of nodes of which the rest of a graph is known.
 
-        Args:
-            own: Their scores, not propagated.
-            part: All edges into them.
-            known: Scores of its sources after every step; those of the nodes are found anew.
+        That is the part with all edges into them, and the scores of its sources after every step,
+        of which the nodes' are found anew.
         """
         mean, steps = propagation_matrix(part, "mean", self_loops=True), []
         assert part.own is not None
@@ -334,17 +326,6 @@ class Analytic(Method[AnalyticConfig]):
         kind, basis = self.selection.kind, self.selection.basis
         assert kind is not None  # else all that was taught is taken back, and nothing is near
         return PropagatedFeatures(field.features, field.graphs, kind, seed, basis)
-
-    def _logits(self, scores: Tensor, num_classes: int) -> Tensor:
-        """Gives every known class a column, ``[n, k]``."""
-        if not 0 <= min(self.moments.labels) <= max(self.moments.labels) < num_classes:
-            raise InputError(
-                f"Expected statistics of the {num_classes} classes known (got others); restore a "
-                "copy of the state."
-            )
-        logits = scores.new_full((scores.shape[0], num_classes), -1e9)
-        logits[:, self.moments.labels] = scores
-        return logits
 
     @property
     def temperature(self) -> float:

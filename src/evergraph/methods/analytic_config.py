@@ -38,44 +38,7 @@ SIDE_BY_SIDE = 1_536
 
 
 class AnalyticConfig(FeatureConfig, BufferConfig):
-    """Settings of the analytic learner: those of its rows, and what it keeps of them.
-
-    Attributes:
-        hops: Powers of the propagation matrix, joined by ``+``, or ``auto``: chosen on the first
-            task by cross-validated loss (:mod:`evergraph.closed_form.selection`), then fixed, since
-            moments need one kind of row.
-        combine: Whether hops are put side by side (``concatenate``), added up (``sum``), or
-            ``auto``: chosen with the hops.
-        normalisation: ``symmetric`` divides an edge by the root of both degrees, ``mean`` by the
-            degree of the node that receives; ``auto`` is symmetric for hops that are added up, and
-            mean for hops side by side.
-        constant: Whether a column tells how long a node's features are, or ``auto``, the
-            estimator's default: chosen with the hops.
-        direction: Whether means over in- and over out-neighbours stand beside hops side by side, or
-            ``auto``, the estimator's default: chosen with the hops where edges have directions.
-        rows: ``smoothed`` features, or embeddings of an ``encoder`` that is trained on the first
-            task by gradient descent and then frozen.
-        statistics: ``follow`` moves all classes as the nodes seen before moved on average while
-            the graph grew; ``arrival`` keeps every row as it was when it arrived; ``refresh`` moves
-            each class as a buffer of its nodes moved; only then are ``buffer_size``, ``selector``
-            and ``r`` used. ``exact`` keeps all training nodes with their labels, 16 bytes each, and
-            begins anew from them at every task: nothing is left of what is taken back. ``auto``,
-            the estimator's default, is ``exact`` on graphs of up to 50,000 nodes; on a larger one
-            it keeps no training nodes and goes on as ``follow``.
-        strength: Ridge strength λ; ``auto`` chooses by leave-one-out error.
-        class_weight: Whether every row weighs the same (``natural``) or every class
-            (``balanced``); ``auto`` chooses by what leave-one-out predictions are worth. Or
-            weights by the names of classes, 1 for others.
-        metric: What ``auto`` is to raise.
-        teleport: Teleport probability α of score propagation; 1 propagates nothing, ``auto``
-            chooses by cross-validated loss.
-        mean_field: Whether mean-field inference follows; ``auto`` chooses by cross-validated loss.
-        rank: Most directions kept of the scatter for each class seen; None keeps all.
-        precision: Precision of what is kept; computation is in double precision.
-        memory: Bytes that the scatter and the directions of a projection may take, as a number or
-            as 64MB. Where the features have too many columns for that, they are projected on as
-            many directions as fit, learned on the first task. None sets no limit.
-    """
+    """Settings of the analytic learner: those of its rows, and what it keeps of them."""
 
     former: ClassVar[Mapping[str, Any]] = {
         "memory": None,
@@ -84,19 +47,45 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
         "constant": False,
         "direction": False,
     }
+    #: Powers of the propagation matrix, joined by ``+``, or ``auto``: chosen on the first task by
+    #: cross-validated loss (:mod:`evergraph.closed_form.selection`), then fixed, since moments need
+    #: one kind of row.
     hops: str = "auto"
+    #: Whether hops are put side by side (``concatenate``), added up (``sum``), or ``auto``: chosen
+    #: with the hops.
     combine: Combine = "auto"
     normalisation: Normalisation = "auto"
+    #: ``smoothed`` features, or embeddings of an ``encoder`` that is trained on the first task by
+    #: gradient descent and then frozen.
     rows: Literal["smoothed", "encoder"] = "smoothed"
+    #: ``follow`` moves all classes as the nodes seen before moved on average while the graph grew;
+    #: ``arrival`` keeps every row as it was when it arrived; ``refresh`` moves each class as a
+    #: buffer of its nodes moved; only then are ``buffer_size``, ``selector`` and ``r`` used.
+    #: ``exact`` keeps all training nodes with their labels, 16 bytes each, and begins anew from
+    #: them at every task: nothing is left of what is taken back. ``auto``, the estimator's default,
+    #: is ``exact`` on graphs of up to 50,000 nodes; on a larger one it keeps no training nodes and
+    #: goes on as ``follow``.
     statistics: Literal["follow", "arrival", "refresh", "exact", "auto"] = "follow"
+    #: Ridge strength λ; ``auto`` chooses by leave-one-out error.
     strength: Annotated[float, Field(gt=0)] | Literal["auto"] = "auto"
+    #: Teleport probability α of score propagation; 1 propagates nothing, ``auto`` chooses by
+    #: cross-validated loss.
     teleport: Annotated[float, Field(gt=0, le=1)] | Literal["auto"] = "auto"
+    #: Whether mean-field inference follows; ``auto`` chooses by cross-validated loss.
     mean_field: Literal["auto", True, False] = "auto"
+    #: Most directions kept of the scatter for each class seen; None keeps all.
     rank: int | None = Field(default=None, ge=1)
+    #: Precision of what is kept; computation is in double precision.
     precision: Literal["double", "single"] = "single"
     selector: str = "cd"
+    #: Whether every row weighs the same (``natural``) or every class (``balanced``); ``auto``
+    #: chooses by what leave-one-out predictions are worth. Or weights by the names of classes, 1
+    #: for others.
     class_weight: Literal["natural", "balanced", "auto"] | dict[str, ClassWeight] = "auto"
-    metric: Metric = "accuracy"
+    metric: Metric = "accuracy"  # what ``auto`` is to raise
+    #: Bytes that the scatter and the directions of a projection may take, as a number or as 64MB.
+    #: Where the features have too many columns for that, they are projected on as many directions
+    #: as fit, learned on the first task. None sets no limit.
     memory: str | int | None = "64MB"
     share: Any = Field(default=None, exclude=True, deprecated=True)
     beliefs: Any = Field(default=None, exclude=True, deprecated=True)

@@ -29,11 +29,10 @@ NEEDS = SOURCES | {"attention", "double_backward", "gat"}
 class MethodConfig(Config):
     """Base class of a method's settings.
 
-    ``old_names`` maps names in earlier versions to the current ones. ``former`` holds the behaviour
-    of runs recorded before a setting existed: a run without the setting has that value.
+    ``former`` holds the behaviour of runs recorded before a setting existed: a run without the
+    setting has that value.
     """
 
-    old_names: ClassVar[Mapping[str, str]] = {}
     former: ClassVar[Mapping[str, Any]] = {}
 
     def unused(self) -> frozenset[str]:
@@ -49,19 +48,12 @@ class MethodConfig(Config):
 
 @dataclass(frozen=True)
 class Descent:
-    """Asks for gradient descent on the method's loss.
+    """Asks for gradient descent on the method's loss; several may make up one stage."""
 
-    Attributes:
-        epochs: How many; None takes the configured number.
-        stage: The name under which its epochs are reported and timed.
-        first: Number of its first epoch, where several descents make up one stage.
-        total: Epochs of the whole stage; None for those of this descent.
-    """
-
-    epochs: int | None = None
-    stage: str = "classify"
-    first: int = 0
-    total: int | None = None
+    epochs: int | None = None  # None takes the configured number
+    stage: str = "classify"  # the name under which its epochs are reported
+    first: int = 0  # number of its first epoch
+    total: int | None = None  # epochs of the whole stage; None for those of this descent
 
 
 class Reads(NamedTuple):
@@ -181,10 +173,7 @@ class Method(Generic[ConfigT]):
     def reads(self, num_old: int, num_nodes: int, num_layers: int) -> Reads | None:
         """Returns which part of a large graph learning a task reads; None: all of it.
 
-        Args:
-            num_old: Number of nodes at the previous task.
-            num_nodes: Number of nodes now.
-            num_layers: Number of layers of the network.
+        The graph has ``num_nodes`` now and had ``num_old`` at the previous task.
         """
         depth = self.reach(num_layers)
         if not self.local or depth is None:

@@ -86,8 +86,7 @@ class Condensing(Method[ConfigT]):
         moves = (new > 0) | (had != has)
         rows = memory.rows.clone().requires_grad_()
         lr = self.config.condense_lr * float(memory.rows.square().mean().sqrt())
-        on_cuda = ctx.device.type == "cuda"
-        optimizer = torch.optim.Adam([rows], lr=lr, fused=True, capturable=on_cuda)
+        optimizer = ctx.adam([rows], lr)
 
         def step() -> Tensor:
             with torch.no_grad():

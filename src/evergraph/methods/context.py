@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Annotated, Any, Literal, overload
+from typing import Annotated, Any, Literal, TypeVar, overload
 
 import torch
 from pydantic import Field
@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from evergraph.closed_form.selection import Metric
+from evergraph.errors import InputError
 from evergraph.nn.cuda_graphs import RecordedStep
 from evergraph.nn.model import ModelConfig, NodeClassifier, Output
 from evergraph.nn.receptive_field import ReceptiveField, StepFields, sample_field
@@ -23,6 +24,7 @@ from evergraph.stream.features import Features
 from evergraph.stream.tasks import GraphView, LabelledNodes
 from evergraph.validation import Config
 
+T = TypeVar("T")
 BatchSize = Annotated[int, Field(ge=1)]
 ClassWeight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -100,17 +102,13 @@ class TaskContext:
 
     def __post_init__(self) -> None:
         self.batch = LabelledNodes(self.view.train_nodes, self.view.train_labels)
-        self.task_classes = self._find_task_classes()
+        labels = self.batch.labels
+        new = labels.new_tensor(self.view.new_classes)
+        self.task_classes: Tensor = torch.unique(torch.cat([labels, new]))
+        if self.task_classes.numel() < 2:
+            self.task_classes = torch.arange(self.view.num_classes, device=labels.device)
         self._generators: dict[tuple[str, str], torch.Generator] = {}
         self.adjacency = self.view.adjacency
-
-    def _find_task_classes(self) -> Tensor:
-        labels = self.view.train_labels
-        new = labels.new_tensor(self.view.new_classes)
-        classes: Tensor = torch.unique(torch.cat([labels, new]))
-        if classes.numel() > 1:
-            return classes
-        return torch.arange(self.view.num_classes, device=labels.device)
 
     @property
     def adjacency(self) -> Adjacency:
@@ -163,15 +161,18 @@ class TaskContext:
 
     def adopt_model(self, model: NodeClassifier) -> NodeClassifier:
         """Takes a network, whose shape may have changed, and resets Adam."""
-        self.model = model.to(self.device)
-        self.optimizer = torch.optim.Adam(
-            self.model.parameters(),
-            lr=self.training.lr,
-            weight_decay=self.training.weight_decay,
-            fused=True,
-            capturable=self.device.type == "cuda",
-        )
+        self.model, training = model.to(self.device), self.training
+        self.optimizer = self.adam(model.parameters(), training.lr, training.weight_decay)
         return self.model
+
+    def adam(
+        self, parameters: Iterable[Tensor], lr: float, weight_decay: float = 0
+    ) -> torch.optim.Adam:
+        """Makes an optimiser whose steps CUDA can record."""
+        on_cuda = self.device.type == "cuda"
+        return torch.optim.Adam(
+            parameters, lr=lr, weight_decay=weight_decay, fused=True, capturable=on_cuda
+        )
 
     def batches(self) -> Iterator[LabelledNodes]:
         """Yields one epoch's batches of the training nodes, shuffled when there are several."""
@@ -194,7 +195,10 @@ class TaskContext:
     def network(self) -> NodeClassifier:
         """The model; raises if it has not been prepared."""
         if self.model is None:
-            raise RuntimeError("the model is not prepared: call ctx.prepare_model() first")
+            raise InputError(
+                "Expected a network to run (got none prepared); call ctx.prepare_model() in "
+                "'begin_task'."
+            )
         return self.model
 
     def run(
@@ -274,11 +278,14 @@ class TaskContext:
 
     def without_edges(self, count: int) -> Adjacency:
         """Returns so many nodes without edges: a backbone of any kind is an MLP on them."""
-        name = f"{count} without edges"
+        none = self.adjacency.src.new_empty(2, 0)
+        return self.once(f"{count} without edges", lambda: Adjacency.from_edges(none, count))
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """Returns what is prepared under a name, and makes it when it is first asked for."""
         if name not in self.prepared:
-            none = self.adjacency.src.new_empty(2, 0)
-            self.prepared[name] = Adjacency.from_edges(none, count)
-        found: Adjacency = self.prepared[name]
+            self.prepared[name] = make()
+        found: T = self.prepared[name]
         return found
 
     def forward_rows(self, rows: Tensor) -> Tensor:
@@ -358,11 +365,12 @@ class TaskContext:
         given = self.training.weighing
         if isinstance(given, str):
             return _balanced(count, labels)
-        if "class weights" not in self.prepared:
-            weights = [given.get(str(name), 1.0) for name in self.class_names]
-            self.prepared["class weights"] = torch.tensor(weights, device=labels.device)
-        found: Tensor = self.prepared["class weights"]
+        found = self.once("class weights", lambda: self.named_weights(given).to(labels.device))
         return found if count == found.numel() else found[self.task_classes]
+
+    def named_weights(self, given: Mapping[str, float], dtype: torch.dtype | None = None) -> Tensor:
+        """Returns the weights given by the names of classes, 1 for others, ``[k]``."""
+        return torch.tensor([given.get(str(name), 1.0) for name in self.class_names], dtype=dtype)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

@@ -45,21 +45,16 @@ class Decoupled(Method[ConfigT]):
 
     def rows(self, ctx: TaskContext) -> Rows:
         """Returns the rows of the context's graph, prepared once."""
-        name = f"propagated {self.config.hops}"
-        if name not in ctx.prepared:
-            kind = FeatureConfig(hops=self.config.hops, scaling="none")
-            ctx.prepared[name] = PropagatedFeatures(
-                ctx.view.features, ctx.adjacency, kind, ctx.seed
-            )
-        found: Rows = ctx.prepared[name]
-        return found
+        hops, features = self.config.hops, ctx.view.features
+        kind = FeatureConfig(hops=hops, scaling="none")
+        return ctx.once(
+            f"propagated {hops}",
+            lambda: PropagatedFeatures(features, ctx.adjacency, kind, ctx.seed),
+        )
 
     def trained_rows(self, ctx: TaskContext) -> Tensor:
         """Returns the rows of the training nodes, ``[m, d]``, prepared once."""
-        if "trained rows" not in ctx.prepared:
-            ctx.prepared["trained rows"] = self.rows(ctx).rows(ctx.view.train_nodes)
-        found: Tensor = ctx.prepared["trained rows"]
-        return found
+        return ctx.once("trained rows", lambda: self.rows(ctx).rows(ctx.view.train_nodes))
 
     def batch_rows(self, ctx: TaskContext) -> Tensor:
         """Returns the rows of the step's nodes; training nodes ascend."""

@@ -183,10 +183,7 @@ def train_link_predictor(
     view, dropout = ctx.view, ctx.generator("link dropout")
     classes, init = view.num_classes, ctx.generator("link init", "cpu")
     model = NodeClassifier(ctx.model_config, view.num_features, classes, init).to(ctx.device)
-    on_cuda = ctx.device.type == "cuda"
-    optimizer = torch.optim.Adam(
-        model.parameters(), lr=config.link_lr, fused=True, capturable=on_cuda
-    )
+    optimizer = ctx.adam(model.parameters(), config.link_lr)
     plain = ctx.model_config.attention == "plain"
 
     def step() -> Tensor:

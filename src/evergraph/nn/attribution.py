@@ -33,13 +33,9 @@ class Integrated(NamedTuple):
 def integrated_gradients(
     model: NodeClassifier, features: Features, graphs: tuple[Adjacency, ...], of: Tensor
 ) -> Integrated:
-    """Takes apart a weighted sum of one node's logits.
+    """Takes apart the sum of one node's logits, weighed by ``of`` ``[k]``.
 
-    Args:
-        model: The network.
-        features: Of the node's receptive field.
-        graphs: A layer each; the last one gives the node alone.
-        of: Weights of the logits, ``[k]``.
+    Features and graphs are its receptive field: the last layer's graph gives the node alone.
     """
     encoder = model.eval().encoder
     layers: list[Any] = list(encoder.layers)

@@ -101,12 +101,8 @@ class Encoder(nn.Module):
         """Yields nodes ``[b]`` with their ``h`` ``[b, out_dim]``, block by block.
 
         Layer by layer: of all nodes no more is held than what a layer reads and what the next one
-        will. Without gradient or dropout.
-
-        Args:
-            x: Features of all nodes.
-            blocks: Goes through all nodes once, in parts with what one layer reads for them.
-            path: As of a call.
+        will. Without gradient or dropout. ``blocks`` goes through all nodes once, in parts with
+        what one layer reads for them.
         """
         layers: list[Any] = [*self.layers, None]
         rows, options = layers[0].lift(x), (path,) if self.has_attention else ()

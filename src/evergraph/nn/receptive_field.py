@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from evergraph.stream.adjacency import Adjacency
+from evergraph.stream.adjacency import Adjacency, OnDevice
 from evergraph.stream.features import Features
 
 #: One graph for all layers, or one for each, the layer that sees the features first.
@@ -17,19 +17,12 @@ WHOLE = 0.8
 
 
 @dataclass(frozen=True)
-class ReceptiveField:
+class ReceptiveField(OnDevice):
     """A network's input: all of a graph, or what some nodes hear of it."""
 
     features: Features  # what the first layer reads
     graphs: Graphs  # a layer each: from the rows it reads to those it gives
     rows: Tensor | None  # where each wanted node is among the last layer's rows; None: in place
-
-    def to(self, device: torch.device) -> ReceptiveField:
-        """Moves everything to a device."""
-        graphs = self.graphs
-        graphs = tuple(g.to(device) for g in graphs) if isinstance(graphs, tuple) else graphs
-        rows = None if self.rows is None else self.rows.to(device)
-        return ReceptiveField(self.features.to(device), graphs, rows)
 
 
 def receptive_field(

@@ -6,8 +6,9 @@ reads, with its rows cut into blocks for threads and into :class:`Chunks` for GP
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -19,7 +20,27 @@ CHUNK = 256
 
 
 @dataclass(frozen=True)
-class Adjacency:
+class OnDevice:
+    """What moves to a device with all that it holds."""
+
+    def to(self, device: torch.device | str) -> Self:
+        """Moves every tensor; what is there already stays the same object."""
+        held = {part.name: getattr(self, part.name) for part in fields(self)}
+        moved = {name: _moved(value, device) for name, value in held.items()}
+        same = all(moved[name] is value for name, value in held.items())
+        return self if same else replace(self, **moved)
+
+
+def _moved(value: Any, device: torch.device | str) -> Any:
+    if isinstance(value, dict):
+        return {key: _moved(item, device) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_moved(item, device) for item in value)
+    return value.to(device) if isinstance(value, Tensor | OnDevice) else value
+
+
+@dataclass(frozen=True)
+class Adjacency(OnDevice):
     """A graph as directed edges sorted by (destination, source), both directions of each.
 
     ``indptr`` is the CSR pointer by destination: the edges that arrive at node ``i`` are
@@ -231,18 +252,9 @@ class Adjacency:
         degree = self.whole_degree + after.degree - self.degree
         return replace(after, whole_degree=degree, arcs=arcs)
 
-    def to(self, device: torch.device | str) -> Adjacency:
-        """Moves the graph to a device."""
-        if torch.device(device) == self.device:
-            return self
-        arrays = (self.src.to(device), self.dst.to(device), self.indptr.to(device))
-        whole, own = (None if x is None else x.to(device) for x in (self.whole_degree, self.own))
-        arcs = None if self.arcs is None else self.arcs.to(device)
-        return Adjacency(self.num_nodes, *arrays, self.symmetric, whole, own, arcs)
-
 
 @dataclass(frozen=True)
-class Arcs:
+class Arcs(OnDevice):
     """What edges weigh from their source to their destination and back, zero where they lead not.
 
     A part of a graph also knows its ``strength``: what nodes' edges weigh in the whole graph.
@@ -255,11 +267,6 @@ class Arcs:
     def take(self, edges: Tensor | slice) -> Arcs:
         """Returns those of some edges."""
         return replace(self, weights=self.weights[edges])
-
-    def to(self, device: torch.device | str) -> Arcs:
-        """Moves them to a device."""
-        strength = None if self.strength is None else self.strength.to(device)
-        return Arcs(self.weights.to(device), self.directed, strength)
 
 
 @dataclass(frozen=True)

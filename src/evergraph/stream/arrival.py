@@ -31,14 +31,8 @@ def arrivals(
 ) -> tuple[Tensor, tuple[str, ...]]:
     """Finds the task of each node, and what the tasks are called.
 
-    Args:
-        graph: The whole graph.
-        nodes: Those of the classes kept, ascending, ``[n]``.
-        labels: Their classes, numbered in the order of the protocol, ``[n]``.
-        names: Those of the classes.
-        train: Rows of ``nodes`` that are training nodes.
-        protocol: Says which stream, and how much of it.
-        seed: Draws strays and places.
+    Nodes ``[n]`` are those of the classes kept, ascending; labels ``[n]`` number these classes in
+    the order of the protocol, as ``names`` has them; ``train`` are rows of ``nodes``.
     """
     generator = make_generator(seed, "arrival")
     if protocol.kind == "blurry":

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evergraph.stream.adjacency import Pattern, pointer, pointer_of, runs
+from evergraph.stream.adjacency import OnDevice, Pattern, pointer, pointer_of, runs
 
 Scaling = Literal["auto", "none", "robust"]
 #: Most rows that a scale is measured on, evenly spaced, and columns at a time.
@@ -37,7 +37,7 @@ LONGEST = 3.0
 
 
 @dataclass(frozen=True)
-class SparseRows:
+class SparseRows(OnDevice):
     """A sparse ``[n, d]`` feature matrix in CSR form, float32.
 
     The first ``n`` rows are a prefix of every array, so a view of the nodes seen so far
@@ -91,11 +91,6 @@ class SparseRows:
             if derived in self.__dict__:
                 other.__dict__[derived] = self.__dict__[derived]
         return other
-
-    def to(self, device: torch.device | str) -> SparseRows:
-        """Moves every array to a device."""
-        arrays = (self.values.to(device), self.indices.to(device), self.indptr.to(device))
-        return SparseRows(*arrays, self.num_columns)
 
     def dense(self) -> Tensor:
         """Returns the dense ``[n, d]`` matrix; for small graphs, tests and diagnostics."""

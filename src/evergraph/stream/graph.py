@@ -50,12 +50,17 @@ class Graph:
 
         See :func:`to_steps` for what ``time``, ``edge_time`` and ``times`` may be.
         """
-        n, y = x.shape[0], y.flatten()  # OGB stores a column
-        if y.numel() != n:
-            raise InputError(
-                f"Expected 'y' with one label per node, {n} (got {y.numel()}); "
-                f"fix the labels of '{name}'."
-            )
+        n = x.shape[0]
+        y = y[:, 0] if y.shape == (n, 1) else y  # OGB stores a column
+        shapes = {"y": y.shape, "names": (len(node_names) or n,), "time": (n,)}
+        if time is not None:
+            shapes["time"] = time.shape
+        for key, shape in shapes.items():
+            if shape != (n,):
+                raise InputError(
+                    f"Expected '{key}' with one value per node, {n} (got "
+                    f"{' × '.join(map(str, shape))}); fix those of '{name}'."
+                )
         if n == 0:
             raise InputError(f"Expected '{name}' with at least one node (got 0); check the file.")
         y = whole_numbers(y, "y", name)
@@ -72,19 +77,9 @@ class Graph:
                 f"Expected 'class_names' to name every label up to {highest} "
                 f"(got {len(names)} names); add the missing ones."
             )
-        if node_names and len(node_names) != n:
-            raise InputError(
-                f"Expected 'names' with one name per node, {n} (got {len(node_names)}); fix the "
-                f"names of '{name}'."
-            )
         clean = clean_edges(edges, n, name)
         if time is None:
             return cls(name, x, clean, y, names, node_names=node_names)
-        if time.shape != (n,):
-            raise InputError(
-                f"Expected 'time' with one time per node, {n} (got {time.numel()}); fix the times "
-                f"of '{name}'."
-            )
         time = whole_numbers(time, "time", name)
         if edge_time is not None:
             edge_time = whole_numbers(edge_time, "edge_time", name)
@@ -130,22 +125,26 @@ def _checked_features(x: Features, name: str) -> Features:
             f"Expected 'x' to be finite (got {bad} NaN or infinite values); "
             f"clean the features of '{name}'."
         )
-    if isinstance(x, SparseRows) and x.indices.numel():
-        low, high = int(x.indices.min()), int(x.indices.max())
-        if low < 0 or high >= x.num_columns:
-            raise InputError(
-                f"Expected 'x_indices' in [0, {x.num_columns - 1}] (got {low} to {high}); "
-                f"fix the features of '{name}'."
-            )
+    if isinstance(x, SparseRows):
+        check_range(x.indices, x.num_columns, "x_indices", f"fix the features of '{name}'")
     return x
 
 
+def check_range(given: Tensor, count: int, what: str, remedy: str) -> None:
+    """Refuses places that are not among so many."""
+    if given.numel() and (int(given.min()) < 0 or int(given.max()) >= count):
+        found = f"{int(given.min())} to {int(given.max())}"
+        raise InputError(f"Expected '{what}' in [0, {count - 1}] (got {found}); {remedy}.")
+
+
 def whole_numbers(given: Tensor, key: str, name: str) -> Tensor:
-    """Returns numbers as int64; a fraction is refused, NaN becomes a negative number."""
-    if given.is_floating_point() and bool((given.frac().abs() > 0).any()):
-        raise InputError(
-            f"Expected '{key}' of '{name}' in whole numbers (got fractions); round it."
-        )
+    """Returns numbers as int64; a fraction is refused, NaN and infinity become −1."""
+    if given.is_floating_point():
+        given = torch.where(given.isfinite(), given, -1)
+        if bool((given.frac() != 0).any()):
+            raise InputError(
+                f"Expected '{key}' of '{name}' in whole numbers (got fractions); round it."
+            )
     return given.to(torch.int64)
 
 
@@ -157,13 +156,8 @@ def clean_edges(edges: Tensor, num_nodes: int, name: str = "graph") -> Tensor:
             f"store sources and destinations of '{name}' as two rows."
         )
     edges = whole_numbers(edges, "edge_index", name)
-    if edges.numel():
-        low, high = int(edges.min()), int(edges.max())
-        if low < 0 or high >= num_nodes:
-            raise InputError(
-                f"Expected 'edge_index' in [0, {num_nodes - 1}] (got {low} to {high}); "
-                f"remove edges of '{name}' to unknown nodes or add the nodes."
-            )
+    remedy = f"remove edges of '{name}' to unknown nodes or add the nodes"
+    check_range(edges, num_nodes, "edge_index", remedy)
     first, second = edges.min(dim=0).values, edges.max(dim=0).values
     keep = first != second
     keys = torch.unique(first[keep] * num_nodes + second[keep])
@@ -182,16 +176,10 @@ def to_steps(
 ) -> tuple[Tensor, Tensor, tuple[str, ...]]:
     """Returns the step of every node ``[n]`` and clean edge ``[E]``, and what steps are called.
 
-    An edge that is stored more than once is there from the earliest on; without ``edge_time``, from
-    its later end on.
-
-    Args:
-        name: The graph's name, for errors.
-        time: Places among ``times``, or any whole numbers without them.
-        edge_time: The same of every stored edge.
-        times: Names of the steps; () makes a step of each different number, and names it so.
-        stored: Edges as stored, ``[2, S]``.
-        clean: Edges without loops and copies, smaller end first, sorted, ``[2, E]``.
+    Times are places among ``times``, the names of the steps; without these any whole numbers, of
+    which each becomes a step. An edge that is ``stored`` ``[2, S]`` more than once is there from
+    the earliest on; without ``edge_time``, from its later end on. ``clean`` is what
+    :func:`clean_edges` made of them.
     """
     n, ends = int(time.numel()), time[stored.long()].amax(dim=0)
     edge_time = ends if edge_time is None else edge_time
@@ -211,13 +199,9 @@ def to_steps(
         edge_time = torch.searchsorted(numbers, edge_time)  # what comes between comes with the next
         times = tuple(map(str, numbers.tolist()))
     for key, steps in (("time", time), ("edge_time", edge_time)):
-        low, high = (int(steps.min()), int(steps.max())) if steps.numel() else (0, 0)
-        if low < 0 or high >= len(times):
-            raise InputError(
-                f"Expected '{key}' of '{name}' in [0, {len(times) - 1}], a step that 'times' names "
-                f"and that has nodes (got {low} to {high}); correct it."
-            )
-    first, second = stored.long().amin(dim=0), stored.long().amax(dim=0)
+        remedy = f"'times' of '{name}' names the steps that have nodes, so correct one of them"
+        check_range(steps, len(times), key, remedy)
+    first, second = stored.long().sort(dim=0).values
     proper = first != second
     place = torch.searchsorted(clean[0] * n + clean[1], (first * n + second)[proper])
     latest = torch.full((clean.shape[1],), len(times))

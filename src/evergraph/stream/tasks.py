@@ -10,7 +10,7 @@ from torch import Tensor
 
 from evergraph.errors import InputError
 from evergraph.rng import make_generator
-from evergraph.stream.adjacency import Adjacency
+from evergraph.stream.adjacency import Adjacency, OnDevice
 from evergraph.stream.features import Features, Scale, leanest, normalise_rows
 from evergraph.stream.graph import Graph
 from evergraph.stream.protocol import (
@@ -24,7 +24,7 @@ from evergraph.stream.protocol import (
 
 
 @dataclass(frozen=True)
-class LabelledNodes:
+class LabelledNodes(OnDevice):
     """Node ids with their labels, both ``[m]``."""
 
     nodes: Tensor
@@ -34,13 +34,9 @@ class LabelledNodes:
         """Returns some of them."""
         return LabelledNodes(self.nodes[rows], self.labels[rows])
 
-    def to(self, device: torch.device | str) -> LabelledNodes:
-        """Moves both to a device."""
-        return LabelledNodes(self.nodes.to(device), self.labels.to(device))
-
 
 @dataclass(frozen=True)
-class Part:
+class Part(OnDevice):
     """Says which part of a graph is shown."""
 
     nodes: Tensor  # [n_t] int64, ascending
@@ -49,7 +45,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class GraphView:
+class GraphView(OnDevice):
     """Everything that a method may see at one task: nodes ``[0, n_t)`` and the edges among them.
 
     Only the labels of the current training nodes are in the object. ``grants`` holds what a
@@ -114,18 +110,6 @@ class GraphView:
         if need not in self.grants:
             raise AttributeError(f"'{need}' was not granted: the method does not declare it")
         return self.grants[need]
-
-    def to(self, device: torch.device | str) -> GraphView:
-        """Moves everything to a device."""
-        return replace(
-            self,
-            features=self.features.to(device),
-            adjacency=self.adjacency.to(device),
-            train_nodes=self.train_nodes.to(device),
-            train_labels=self.train_labels.to(device),
-            grants={need: nodes.to(device) for need, nodes in self.grants.items()},
-            part=self.part and replace(self.part, nodes=self.part.nodes.to(device)),
-        )
 
 
 @dataclass(frozen=True)

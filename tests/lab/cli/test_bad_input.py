@@ -433,7 +433,7 @@ GRAPHS = {
         replace("y", lambda y: np.where(np.arange(40) < 3, np.nan, y)),
         ("'y'", "3 of 40 missing", "leave them out"),
     ),
-    "labels as text": (replace("y", lambda y: y.astype(str)), ("'y'", "integers")),
+    "labels as text": (replace("y", lambda y: y.astype(str)), ("'y'", "numbers")),
     "a label like an identifier": (
         replace("y", lambda y: np.where(np.arange(40) == 0, 2**40, y)),
         ("'y'", str(2**40), "number the classes from 0"),

@@ -16,9 +16,8 @@ import yaml
 
 import evergraph
 from evergraph.lab.api import parse_methods
-from evergraph.lab.cli import COMMANDS, EXAMPLES
+from evergraph.lab.cli import COMMANDS
 from evergraph.lab.cli.listings import defaults, descriptions
-from evergraph.lab.cli.words import GROUPS
 from evergraph.memory import SELECTORS
 from evergraph.methods import METHODS, PROBES, TrainConfig
 from evergraph.nn import ModelConfig
@@ -304,7 +303,7 @@ def test_doctor_says_what_is_used_and_what_to_do(
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = {f"extra {name}" for name in extras["optional-dependencies"]} - {"extra dev"}
     assert {what for what in found if what.startswith("extra ")} == named - {"extra docs"}
-    monkeypatch.setattr("evergraph.lab.cli.doctor._version", lambda package: "")
+    monkeypatch.setattr("evergraph.lab.cli.listings.installed", lambda package: None)
     bare = {line["what"]: line for line in json.loads(command("doctor", "--json").out)}
     assert "evergraph[tables]" in bare["extra tables"]["remedy"]
     assert "what to do" in command("doctor").out
@@ -345,9 +344,9 @@ def test_help_comes_without_loading_the_library():
     )
     shown, *loaded = done.stdout.rsplit("\n", 2)
     assert loaded == ["", ""]
-    for name, (_, text) in COMMANDS.items():
+    for name, about in COMMANDS.items():
         assert name in shown
-        assert text in shown  # not cut off
+        assert about["help"] in shown  # not cut off
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -355,15 +354,11 @@ def test_every_command_is_where_the_table_says(command: Command, name: str):
     answer = command(name, "-h")
     assert answer.code == 0
     assert f"{name} [OPTIONS]" in answer.out
-    example = EXAMPLES[name]
+    example = COMMANDS[name]["example"]
     assert f"\n    evergraph {example}\n" in answer.out  # in one line
     first, *words = example.split()
     assert first == name
     assert all(word in answer.out for word in words if word.startswith("-"))
-
-
-def test_help_groups_every_command():
-    assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMANDS)
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ import pytest
 import torch
 
 from evergraph import ContinualNodeClassifier
-from evergraph.lab.cli.state_page import state_data
+from evergraph.lab.cli.reports import state_data
 from evergraph.lab.field import field_data, rows_of_runs
+from evergraph.lab.page import write_page
 from evergraph.lab.page.data import page_data
-from evergraph.lab.page.render import FIELD_SCRIPTS, STATE_SCRIPTS, write_page
 from evergraph.lab.report.collect import collect
 from evergraph.lab.summary import collect_results, compare_pairs
 from made_runs import CLASSES, make_grid, make_run, planted_probability, planted_samples
@@ -459,7 +459,7 @@ def state_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         x = np.eye(3)[label] + 0.3 * rng.normal(size=(200, 3)) + (start == 400)
         edges = np.stack([rows, rng.integers(0, start + 200, 200)], axis=1)
         clf.learn(rows, x, edges, [names[one] for one in label])
-    write_page(state_data(clf._now(), 0, "mine", torch.device("cpu")), path, STATE_SCRIPTS)
+    write_page(state_data(clf._now(), 0, "mine", torch.device("cpu")), path, "state")
     return path
 
 
@@ -515,7 +515,7 @@ def test_field_sorts_and_filters(browser: Any, tmp_path: Path):
             matrix = [[90.0], [70.0 + len(method), 80.0]]
             make_run(tmp_path / "runs" / method / str(seed), method, seed, matrix=matrix)
     rows = field_data(rows_of_runs(tmp_path / "runs"))
-    write_page(rows, tmp_path / "field.html", FIELD_SCRIPTS)
+    write_page(rows, tmp_path / "field.html", "field")
     page, errors = browser.new_page(), list[str]()
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto((tmp_path / "field.html").as_uri())

@@ -11,16 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from evergraph.lab.diagnostics import project
+from evergraph.lab.page import SCRIPTS, embed, render_page
 from evergraph.lab.page.data import page_data
-from evergraph.lab.page.render import (
-    FIELD_SCRIPTS,
-    LIVE_SCRIPTS,
-    SCRIPTS,
-    STATE_SCRIPTS,
-    embed,
-    render_page,
-)
-from evergraph.lab.paper.projection import project
 from evergraph.lab.report.collect import collect
 from made_runs import make_grid, make_run, planted_samples
 from support import Command
@@ -135,7 +128,7 @@ def test_page_is_the_same_for_the_same_folder(tmp_path: Path):
 
 def test_every_program_file_is_used():
     folder = Path(__file__).parents[3] / "src" / "evergraph" / "lab" / "page"
-    used = {*SCRIPTS, *FIELD_SCRIPTS, *STATE_SCRIPTS, *LIVE_SCRIPTS}
+    used = {name for names in SCRIPTS.values() for name in names}
     assert sorted(path.name for path in folder.glob("*.js")) == sorted(used)
 
 

@@ -8,7 +8,6 @@ import pytest
 from rich.console import Console
 
 from evergraph.lab.tables import (
-    Claim,
     Sheet,
     accuracy_matrix,
     cell_text,
@@ -192,8 +191,8 @@ def test_comparison_sheet_shows_interval_and_verdict():
         (spread({"mean": 1.0, "std": None}), "1.00"),
         (spread({"mean": None, "std": None}), "–"),
         (cell_text(None), "–"),
-        (cell_text(Claim(77.99, None)), "77.99"),
-        (cell_text(Claim(81.59, 1.65)), "81.59 ± 1.65"),
+        (cell_text({"mean": 77.99, "std": None}), "77.99"),
+        (cell_text({"mean": 81.59, "std": 1.65}), "81.59 ± 1.65"),
         (cell_text({"mean": 1.0, "std": None}), "1.00"),
         (cell_text(12345), "12,345"),
         (cell_text("–"), "–"),

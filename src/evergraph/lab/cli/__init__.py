@@ -7,6 +7,7 @@ comes at once and Ctrl-C is understood from the beginning.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import sys
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import fields, is_dataclass
-from importlib import import_module
+from importlib import import_module, resources
 from inspect import Parameter, Signature, signature
 from types import FrameType, ModuleType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -24,46 +25,12 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from evergraph import __version__
 from evergraph.errors import InputError
 
-#: Every command: its module below this one, and its line in the help.
-COMMANDS = {
-    "run": ("runs", "Run one method on one dataset with one seed."),
-    "compare": ("grids", "Compare methods over datasets and seeds."),
-    "tune": ("tuning", "Search for settings on validation nodes."),
-    "resume": ("runs", "Continue a run, or finish an interrupted learn."),
-    "report": ("reports", "Turn runs or a state into one HTML page."),
-    "experiments": ("reproduce", "List the experiments of the paper."),
-    "reproduce": ("reproduce", "Reproduce a table or figure of the paper."),
-    "field": ("field", "Show the table of all methods, or add rows to it."),
-    "learn": ("states", "Add new nodes, edges and labels, and learn them."),
-    "predict": ("predict", "Predict the class of every node of a state."),
-    "explain": ("explain", "Show which neighbours and features decided a class."),
-    "inspect": ("states", "Show what a state holds, and what needs attention."),
-    "convert": ("states", "Convert a state written by release 0.1.0."),
-    "serve": ("serve", "Answer and learn over HTTP, all day."),
-    "datasets": ("listings", "List the datasets and where they come from."),
-    "methods": ("listings", "List the methods, or describe one's settings."),
-    "doctor": ("doctor", "Check the installation and say what to fix."),
-}
-#: What the help of a command ends with.
-EXAMPLES = {
-    "run": "run --dataset cora --method replay:selector=mf --set epochs=100",
-    "compare": "compare --dataset cora --method dslr --method replay --output grid",
-    "tune": "tune --method ewc --dataset cora --per-seed --output search",
-    "resume": "resume runs/mine",
-    "report": "report grid -o report.html",
-    "reproduce": "reproduce all --quick --output paper",
-    "field": "field --add row.json --page field.html",
-    "learn": "learn state --nodes nodes.csv --edges edges.csv",
-    "predict": "predict state -o classes.csv",
-    "explain": "explain state paper-17 paper-42",
-    "inspect": "inspect state --novel unknown.csv",
-    "convert": "convert old-state new-state",
-    "serve": "serve state --port 8765",
-    "experiments": "experiments --json",
-    "datasets": "datasets build packages --from indexes --output mine.npz",
-    "methods": "methods dslr",
-    "doctor": "doctor",
-}
+_WORDS = json.loads(resources.files(__name__).joinpath("commands.json").read_text("utf-8"))
+#: Every command below the title of its group in the help: its module, its line there, an example.
+GROUPS: dict[str, dict[str, dict[str, str]]] = _WORDS["groups"]
+#: Titles of options that commands share, by the class that holds them.
+OPTIONS: dict[str, str] = _WORDS["options"]
+COMMANDS = {name: about for group in GROUPS.values() for name, about in group.items()}
 #: Name of the thread that imports a command.
 LOADING = "loading"
 
@@ -128,14 +95,13 @@ def app() -> Any:
         """Takes the options that come before a command."""
 
     wanted = next((word for word in typed() if not word.startswith("-")), "")
-    for name, (module, text) in COMMANDS.items():  # others stand in the help alone
+    for name, about in COMMANDS.items():  # others stand in the help alone
         if name == wanted:
-            command = flatten(getattr(load(f"{__name__}.{module}"), name))
-            example = EXAMPLES.get(name)
-            epilog = f"Example:\n\n\b\n  evergraph {example}" if example else None
+            command = flatten(getattr(load(f"{__name__}.{about['module']}"), name))
+            epilog = f"Example:\n\n\b\n  evergraph {about['example']}"
             parser.command(name, cls=Command, epilog=epilog)(command)
         else:
-            parser.command(name, help=text)(fail)
+            parser.command(name, help=about["help"])(fail)
     try:
         return parser(standalone_mode=False, prog_name="evergraph")
     except usage_error as error:

@@ -1,27 +1,49 @@
-"""``evergraph datasets`` and ``evergraph methods``: what there is, and what can be built."""
+"""``evergraph datasets``, ``methods`` and ``doctor``: what there is, and what can be built."""
 
 from __future__ import annotations
 
 import inspect
+import os
+import platform
 import re
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 from pydantic import BaseModel
 
+from evergraph import __version__
 from evergraph.errors import InputError
+from evergraph.kernels import has_kernels, kernels
 from evergraph.lab.cli.runs import JsonOption
-from evergraph.lab.tables import Sheet, make_console, show
+from evergraph.lab.engines import check_at_least
+from evergraph.lab.runs import installed
+from evergraph.lab.tables import Sheet, make_console, show, size
 from evergraph.memory import SELECTORS
 from evergraph.methods import METHODS, TrainConfig, method_class
 from evergraph.nn import ModelConfig
+from evergraph.nn.device import free_memory, pick_device
 from evergraph.stream import protocol_for
 from evergraph.stream.datasets import DATASETS
-from evergraph.stream.datasets.download import mirror_indexes
+from evergraph.stream.datasets.download import data_folder, mirror_indexes
 from evergraph.stream.datasets.packages import build_packages
+
+#: The extras of the package: what each installs, and what for.
+EXTRAS = {
+    "tables": ("pyarrow", "CSV and Parquet files for learn and predict"),
+    "serve": ("fastapi", "evergraph serve"),
+    "report": ("matplotlib", "figures for papers"),
+    "tune": ("optuna", "evergraph tune"),
+    "pyg": ("torch-geometric", "downloads of Amazon Computers and Reddit"),
+    "ogb": ("ogb", "the download of ogbn-arxiv"),
+    "ray": ("ray", "--engine ray"),
+    "track": ("mlflow", "--track"),
+}
+#: One line of the answer: what, what was found of it, and what to do, "" where all is well.
+Finding = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
@@ -83,20 +105,13 @@ def methods(
     ]
     selectors = [{"name": name, "summary": info.summary} for name, info in SELECTORS.items()]
     rows = [
-        [
-            entry["name"],
-            entry["summary"],
-            " ".join(entry["needs"]) or "–",
-            len(entry["settings"]),
-        ]
-        for entry in entries
+        [e["name"], e["summary"], " ".join(e["needs"]) or "–", len(e["settings"])] for e in entries
     ]
     columns = ["method", "what it does", "needs", "settings"]
     kept = ["selector", "which nodes it keeps"]
-    chosen = [[entry["name"], entry["summary"]] for entry in selectors]
     sheets = [
         Sheet("Methods", columns, rows, prose=("what it does",)),
-        Sheet("Selectors", kept, chosen, prose=tuple(kept)),
+        Sheet("Selectors", kept, [[*entry.values()] for entry in selectors], prose=tuple(kept)),
     ]
     line = "evergraph methods NAME describes the settings of one"
     show({"methods": entries, "selectors": selectors}, sheets, as_json, line)
@@ -106,27 +121,20 @@ def show_method(name: str, as_json: bool) -> None:
     """Prints what a method is, and each of its settings with its default and its meaning."""
     cls = method_class(name)
     about = {"name": name, "summary": cls.summary, "paper": cls.paper, "year": cls.year}
-    told: dict[str, Any] = {}
-    for config in (cls.Config, TrainConfig, ModelConfig):
-        text = descriptions(config)
-        part = {key: (value, text.get(key, "")) for key, value in defaults(config).items()}
-        told[config.__name__] = part
-    own, *shared = told.values()
+    shown: dict[str, type[BaseModel]] = {f"{name}: {cls.summary}": cls.Config}
+    shown |= {"Training, of every network": TrainConfig, "The network": ModelConfig}
+    own = defaults(cls.Config)
     elsewhere = own.keys() | cls.Config().unused()  # no effect with its other settings
-    sheets = [_settings_sheet(f"{name}: {cls.summary}", own)]
-    sheets += [
-        _settings_sheet(title, {key: part[key] for key in part if key not in elsewhere})
-        for title, part in zip(("Training, of every network", "The network"), shared, strict=True)
-    ]
-    settings = {key: {"default": v, "meaning": text} for key, (v, text) in own.items()}
+    sheets, columns = [], ["setting", "default", "meaning"]
+    for title, config in shown.items():
+        text, values = descriptions(config), defaults(config)
+        keys = own if config is cls.Config else [key for key in values if key not in elsewhere]
+        rows = [[key, str(values[key]), text.get(key, "")] for key in keys]
+        sheets += [Sheet(title, columns, rows, prose=("default", "meaning"))] if rows else []
+    text = descriptions(cls.Config)
+    settings = {key: {"default": v, "meaning": text.get(key, "")} for key, v in own.items()}
     line = f"{cls.paper}, {cls.year} · evergraph run --method {name} --explain: the values of a run"
-    show({**about, "settings": settings}, [sheet for sheet in sheets if sheet.rows], as_json, line)
-
-
-def _settings_sheet(title: str, part: dict[str, tuple[Any, str]]) -> Sheet:
-    rows = [[key, str(value), text] for key, (value, text) in part.items()]
-    columns = ["setting", "default", "meaning"]
-    return Sheet(title, columns, rows, prose=("default", "meaning"))
+    show({**about, "settings": settings}, sheets, as_json, line)
 
 
 def defaults(config: type[BaseModel]) -> dict[str, Any]:
@@ -159,13 +167,9 @@ def descriptions(config: type[BaseModel]) -> dict[str, str]:
                 if above or match[2]:
                     told[match[1]] = above or match[2]
                 above = ""
-    return {key: _plain(text) for key, text in told.items()}
-
-
-def _plain(text: str) -> str:
-    """Takes away what leads to other places of the code."""
-    text = " ".join(text.replace("``", "'").split()).rstrip(".")
-    return re.sub(r" \((?:decision \d+|:\w+:`.*?`)\)", "", text)
+    plain = {k: " ".join(text.replace("``", "'").split()).rstrip(".") for k, text in told.items()}
+    leads = r" \((?:decision \d+|:\w+:`.*?`)\)"  # to other places of the code
+    return {key: re.sub(leads, "", text) for key, text in plain.items()}
 
 
 def build(what: list[str], options: BuildOptions) -> None:
@@ -178,8 +182,7 @@ def build(what: list[str], options: BuildOptions) -> None:
     output, releases = options.output, [r for r in (options.releases or "").split(",") if r]
     if output is None:
         raise InputError("Expected '--output' (got none); name the npz file to write.")
-    if options.words < 1:
-        raise InputError(f"Expected '--words' of at least 1 (got {options.words}); raise it.")
+    check_at_least(1, words=options.words)
     tell = make_console(stderr=True).print
     with tempfile.TemporaryDirectory(prefix="evergraph-") as passing:
         folder = options.folder or Path(passing)
@@ -195,3 +198,65 @@ def build(what: list[str], options: BuildOptions) -> None:
                 "Expected '--from' or '--mirror' (got neither); name a folder or an archive."
             )
         build_packages(folder, output, releases, num_words=options.words, tell=tell)
+
+
+def doctor(as_json: JsonOption = False) -> None:
+    """Say what is installed, which devices and kernels are used, and what to fix."""
+    findings = [*_machine(), *map(_extra, EXTRAS), _data()]
+    columns = ["what", "found", "what to do"]
+    sheet = Sheet("Evergraph on this machine", columns, findings, prose=columns[1:])
+    wrong = sum(bool(remedy) for *_, remedy in findings)
+    line = f"{wrong} lines say what to do; all else is ready" if wrong else "all is ready"
+    content = [dict(zip(("what", "found", "remedy"), found, strict=True)) for found in findings]
+    show(content, [sheet], as_json, line)
+
+
+def _machine() -> list[Finding]:
+    """Finds versions, the device that ``auto`` takes, and whether its kernels work."""
+    device = pick_device("auto")
+    on_cpu = device.type == "cpu"
+    named = "cpu" if on_cpu else torch.cuda.get_device_name(device)
+    lost = on_cpu and torch.version.cuda is not None
+    driver = "a GPU needs its driver; check nvidia-smi if there is one" if lost else ""
+    cores, threads = os.cpu_count() or 1, torch.get_num_threads()
+    fewer = f"set OMP_NUM_THREADS to at most {cores}" if threads > cores else ""
+    return [
+        ("evergraph", __version__, ""),
+        ("Python", f"{platform.python_version()}, {platform.system()}", ""),
+        ("PyTorch", torch.__version__, ""),
+        ("device", f"{named}, {size(free_memory(device))} free", driver),
+        _kernels(device),
+        ("threads", f"{threads} of {cores} cores", fewer),
+    ]
+
+
+def _kernels(device: torch.device) -> Finding:
+    """Loads the compiled kernels of a device, as a run would."""
+    named = "numba" if device.type == "cpu" else "Triton"
+    if not has_kernels(device):
+        return "kernels", "plain PyTorch", "pip install triton for the fast ones"
+    try:
+        kernels(device)
+    except Exception as error:  # whatever a broken installation raises
+        remedy = f"reinstall {named.lower()}, or use --set attention=plain"
+        return "kernels", f"{named} fails: {error}", remedy
+    return "kernels", f"{named} {installed(named.lower())}, compiled when first used", ""
+
+
+def _extra(extra: str) -> Finding:
+    """Finds an optional package."""
+    package, purpose = EXTRAS[extra]
+    version = installed(package)
+    if version is None:
+        return f"extra {extra}", "", f'pip install "evergraph[{extra}]" for {purpose}'
+    return f"extra {extra}", f"{package} {version}", ""
+
+
+def _data() -> Finding:
+    """Finds the folder that graphs are read from."""
+    folder = data_folder(None)
+    if not folder.is_dir():
+        remedy = "nothing for Cora and Citeseer; else set EVERGRAPH_DATA to a folder of graphs"
+        return "data", f"no folder {folder}", remedy
+    names = sorted(path.name for path in folder.iterdir())
+    return "data", f"{folder}: {', '.join(names[:8]) or 'empty'}", ""

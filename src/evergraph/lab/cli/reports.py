@@ -1,23 +1,39 @@
-"""``evergraph report``: runs or a state as a page to look at, runs as figures for a paper."""
+"""``evergraph report``: runs or a state as a page to look at, runs as figures for a paper.
+
+What the page of a state shows is put together here: it is plain values, as those of runs are.
+"""
 
 from __future__ import annotations
 
 import webbrowser
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import torch
 import typer
 
+from evergraph import __version__
 from evergraph.errors import InputError
+from evergraph.estimator.diagnosis import diagnose
+from evergraph.estimator.explanation import explain
+from evergraph.estimator.state import Entry, State
 from evergraph.estimator.store import NAME
 from evergraph.estimator.transaction import load_state
-from evergraph.lab.cli.state_page import state_data
+from evergraph.estimator.watch import FALSE_ALARMS, KINDS, sentences, wilson
+from evergraph.lab.page import write_page
 from evergraph.lab.page.data import page_data
-from evergraph.lab.page.render import STATE_SCRIPTS, write_page
 from evergraph.lab.report.collect import collect
 from evergraph.lab.report.run_figures import check_formats, write_figures
 from evergraph.lab.tables import make_console
+from evergraph.metrics import probability_scores
 from evergraph.nn.device import pick_device
+
+#: The most changes that are shown, the last ones.
+MOST_CHANGES = 200
+#: The most nodes that are explained.
+MOST_EXPLAINED = 5
+#: What the page does not show of a change.
+LEFT_OUT = {"report", "arrivals", "class_accuracy", "class_judged", "class_labels"}
 
 
 def report(
@@ -46,7 +62,7 @@ def report(
         state, version = load_state(folder)
         with make_console(stderr=True).status("Judging the state"):
             data = state_data(state, version, folder.resolve().name, pick_device("auto"))
-        write_page(data, page, STATE_SCRIPTS)
+        write_page(data, page, "state")
         told = f"{state.config.method}, version {version}"
     else:
         with make_console(stderr=True).status("Reading runs"):  # embeddings are laid out: seconds
@@ -59,3 +75,94 @@ def report(
     if figures is not None:
         for path in write_figures(data, figures, wanted):
             console.print(str(path), markup=False, soft_wrap=True)
+
+
+def state_data(state: State, version: int, title: str, device: torch.device) -> dict[str, Any]:
+    """Describes a state; the same state always gives the same values."""
+    about, changes = diagnose(state, device), state.history[-MOST_CHANGES:]
+    for label, (part, count) in enumerate(zip(about["classes"], state.class_labels, strict=True)):
+        shares = [_share(entry, label) for entry in changes]
+        part |= {"name": str(part["name"]), "labels": count}
+        part |= {"accuracy": shares[-1], "over_time": shares}
+    buffer, edits = about["buffer"], about["edited_edges"]
+    kept = {
+        "bytes kept beside the network": about["memory_bytes"],
+        "nodes in the buffer": buffer["nodes"],
+        "the most it holds": buffer["size"],
+        "mean degree of these": buffer["mean_degree"] and round(buffer["mean_degree"], 1),
+        "of these without neighbour": buffer["isolated"],
+        "edges added for itself": edits["added"],
+        "edges left out for itself": edits["deleted"],
+    }
+    shown = {
+        "name": f"version-{version}",
+        "class_names": [part["name"] for part in about["classes"]],
+        "groups": [_probability(state, about, device)],
+        "about": {**about, "version": version},
+        "changes": [_change(entry) for entry in changes],
+        "kept": list(kept.items()),
+        "why": _why(state, device),
+    }
+    order = [about["method"], *KINDS[1:]]
+    told = {"title": title, "version": __version__, "false_alarms": FALSE_ALARMS}
+    return {**told, "order": order, "datasets": [shown]}
+
+
+def _why(state: State, device: torch.device) -> list[dict[str, Any]]:
+    """Explains the held-out nodes that are surest of a wrong class; none if nobody can."""
+    judges = state.judges()[0]
+    if not judges.nodes.numel():
+        return []
+    proba = state.probabilities(state.logits(device, judges.nodes))
+    wrong = proba.argmax(dim=1) != judges.labels
+    worst = torch.argsort(proba.max(dim=1).values * wrong, descending=True, stable=True)
+    chosen = worst[: min(MOST_EXPLAINED, int(wrong.sum()))]
+    try:
+        found = explain(state, judges.nodes[chosen])
+    except InputError:  # scores of such a method are neither linear nor a network's
+        return []
+    truth = [state.classes[label] for label in judges.labels[chosen].tolist()]
+    return [
+        {**one.summary(), "id": str(one.id), "text": f"{one.text().splitlines()[0]}; it is {name}"}
+        for one, name in zip(found, truth, strict=True)
+    ]
+
+
+def _change(entry: Entry) -> dict[str, Any]:
+    found = [{**one.model_dump(), "said": "alarm" if one.alarm else ""} for one in entry.watch]
+    return {
+        **entry.model_dump(exclude=LEFT_OUT),
+        "change": entry.step + 1,
+        "accuracy": _interval(entry.accuracy, sum(entry.class_judged)),
+        "watch": found,
+        "told": sentences(entry.watch),
+    }
+
+
+def _share(entry: Entry, label: int) -> dict[str, Any]:
+    """Returns a class's accuracy after a change, unknown before it was judged."""
+    known = label < len(entry.class_accuracy)
+    judged = entry.class_judged[label] if label < len(entry.class_judged) else 0
+    return _interval(entry.class_accuracy[label] if known else None, judged)
+
+
+def _interval(accuracy: float | None, judged: int) -> dict[str, Any]:
+    """Returns an accuracy in percent with its 95 % interval, where the judges were counted."""
+    low = high = None
+    if accuracy is not None and judged:
+        low, high = (round(100 * end, 2) for end in wilson(accuracy * judged / 100, judged))
+    return {"n": judged, "mean": accuracy, "std": None, "low": low, "high": high}
+
+
+def _probability(state: State, about: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    """Judges probabilities by held-out nodes, as those of a run are shown."""
+    judges, found = state.judges()[0], None
+    if judges.nodes.numel():
+        proba = state.probabilities(state.logits(device, judges.nodes)).numpy()
+        scores = probability_scores(proba, judges.labels.numpy())
+        found = {
+            **{key: scores[key] for key in ("reliability", "confusion")},
+            "ece": about["calibration_error"],
+            "calibrated_on": state.history[-1].calibrated_on,
+        }
+    return {"name": about["method"], "seeds": [0], "probability": [found]}

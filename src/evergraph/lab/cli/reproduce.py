@@ -1,9 +1,8 @@
-"""``evergraph experiments`` and ``evergraph reproduce``: every claim of the paper as a command."""
+"""``evergraph experiments``, ``reproduce`` and ``field``: the paper's claims, all methods."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,11 +10,13 @@ import typer
 
 from evergraph.errors import InputError
 from evergraph.lab.api import check_finished, merge_runs, runs_by_hash
-from evergraph.lab.cli.grids import MergeOption, check_at_least, run_jobs
+from evergraph.lab.cli.grids import MergeOption, run_jobs
 from evergraph.lab.cli.runs import JsonOption
-from evergraph.lab.engines import Resources
+from evergraph.lab.engines import Resources, check_at_least
+from evergraph.lab.field import add_rows, field_data, field_sheet, read_field, read_rows
 from evergraph.lab.folder import check_output, finished_runs, make_jobs, read_config
 from evergraph.lab.leaks import leaks_by_key
+from evergraph.lab.page import write_page
 from evergraph.lab.paper.experiments import EXPERIMENTS, find_experiments
 from evergraph.lab.paper.outcome import Outcome
 from evergraph.lab.paper.reproduce import (
@@ -35,11 +36,12 @@ from evergraph.lab.tables import Sheet, make_console, show
 
 def experiments(as_json: JsonOption = False) -> None:
     """List the experiments of the paper."""
+    every = EXPERIMENTS.values()
     entries = [
         {"id": e.id, "title": e.title, "paper": e.source, "datasets": list(e.datasets)}
-        for e in EXPERIMENTS.values()
+        for e in every
     ]
-    rows = [[e["id"], e["paper"], e["title"]] for e in entries]
+    rows = [[e.id, e.source, e.title] for e in every]
     columns = ["experiment", "in the paper", "what it shows"]
     show(entries, [Sheet("Experiments", columns, rows, prose=tuple(columns))], as_json)
 
@@ -157,6 +159,29 @@ def _write(outcomes: Sequence[Outcome], output: Path, as_json: bool) -> None:
     kinds = {outcome["experiment"]: {document.kind_of(outcome): outcome} for outcome in outcomes}
     sheets = [document.overview(kinds)] if len(kinds) > 1 else outcome_sheets(*kinds.values())
     if len(kinds) > 1:
-        sheets = [replace(sheets[0], title=sheets[0].title + reservations(outcomes))]
+        sheets[0].title += reservations(outcomes)
     files = ", ".join(f"{output / name}/" for name in kinds) if len(kinds) < 4 else f"{output}/"
     show(outcomes, sheets, as_json, document.QUICK if quick else "", files)
+
+
+def field(
+    folder: Annotated[Path, "Folder with the rows, one file each."] = Path("docs/results/field"),
+    add: Annotated[list[Path] | None, "A row's JSON file, or a folder of runs; repeatable."] = None,
+    replace: Annotated[bool, "Let new rows replace those of the same name."] = False,
+    page: Annotated[Path | None, "Write an HTML page that can be sorted and filtered."] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the table of all methods, or add rows to it, which are checked first."""
+    check_output(folder, "--folder")
+    rows = [row for source in add or [] for row in read_rows(source)]
+    written = add_rows(folder, rows, replace=replace)
+    found = read_field(folder)
+    if not found:
+        raise InputError(
+            f"Expected rows in '{folder}' (got none); add some with --add, or check the path."
+        )
+    data = field_data(found.values())
+    if page is not None:
+        write_page(data, page, "field")
+    told = [*map(str, written), *([str(page)] if page is not None else [])]
+    show(data, [field_sheet(data)], as_json, *told)

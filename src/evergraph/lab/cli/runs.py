@@ -29,7 +29,7 @@ from evergraph.config import (
     resolve,
 )
 from evergraph.errors import InputError
-from evergraph.events import Epoch, Event, Stage, TaskDone, TaskStarted
+from evergraph.events import Event, Stage, TaskDone, TaskStarted
 from evergraph.files import read_regular, write_atomic
 from evergraph.lab import tables
 from evergraph.lab.folder import Job, dataset_slug, read_config, slug
@@ -39,6 +39,7 @@ from evergraph.lab.runs import Place, SetOption, run_job
 UPDATE_INTERVAL = 0.1
 #: Seconds between two lines of progress in a pipe.
 LINE_INTERVAL = 10.0
+PrintedOption = Annotated[bool, "Use the paper's settings to the letter."]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
 
 
@@ -97,7 +98,7 @@ def run(
     settings: SettingOptions,
     output: Annotated[Path | None, "Folder for the run. [a new one in runs/]"] = None,
     place: Place,
-    as_printed: Annotated[bool, "Use the paper's settings to the letter."] = False,
+    as_printed: PrintedOption = False,
     explain: Annotated[bool, "Show every setting and where it comes from; run nothing."] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -268,38 +269,25 @@ class RunProgress(Bars):
         elif isinstance(event, Stage):
             self.stage(event.stage, event.done, event.total)
         elif self.plain:
-            self._line(event.stage, event.epoch + 1, event.num_epochs)
-        else:
-            self._epoch(event)
+            self.stage(event.stage, event.epoch + 1, event.num_epochs)
+        elif time.monotonic() - self.last >= UPDATE_INTERVAL or event.epoch == 0:
+            self.last = time.monotonic()
+            note, done = f"{event.stage} · loss {float(event.loss):.3f}", event.epoch + 1
+            part: dict[str, Any] = {"total": event.num_epochs, "completed": done}
+            if event.stage != "classify":  # the bar is of that stage
+                note, part = f"{note} · {done}/{event.num_epochs}", {}
+            self.bar.update(self.current, note=note, **part)
 
     def stage(self, name: str, done: int = 0, total: int | None = None) -> None:
-        """Shows what is being done, and how much of it if that is known."""
-        if self.plain:
-            self._line(name, done, total)
-            return
-        if self.current is None:
-            self.current = self.bar.add_task("change" if self.change else "", total=None, note="")
-        self.bar.update(self.current, total=total, completed=done, note=name)
-
-    def _line(self, stage: str, done: int, total: int | None) -> None:
-        """Prints a line where a while has passed since the last one."""
-        now = time.monotonic()
-        if now - self.line < LINE_INTERVAL:
-            return
-        self.line, text = now, f"  {stage}"
-        if total and done:
-            left = timedelta(seconds=round((now - self.since) * (total - done) / done))
-            text += f" {done}/{total}, {left} left"
-        self.console.print(text, highlight=False)
-
-    def _epoch(self, event: Epoch) -> None:
-        now = time.monotonic()
-        if now - self.last < UPDATE_INTERVAL and event.epoch:
-            return
-        self.last = now
-        note = f"{event.stage} · loss {float(event.loss):.3f}"
-        if event.stage == "classify":
-            done = event.epoch + 1
-            self.bar.update(self.current, total=event.num_epochs, completed=done, note=note)
-        else:
-            self.bar.update(self.current, note=f"{note} · {event.epoch + 1}/{event.num_epochs}")
+        """Shows what is being done, and how much of it if that is known; in a pipe now and then."""
+        if not self.plain:
+            if self.current is None:
+                title = "change" if self.change else ""
+                self.current = self.bar.add_task(title, total=None, note="")
+            self.bar.update(self.current, total=total, completed=done, note=name)
+        elif (now := time.monotonic()) - self.line >= LINE_INTERVAL:
+            self.line, text = now, f"  {name}"
+            if total and done:
+                left = timedelta(seconds=round((now - self.since) * (total - done) / done))
+                text += f" {done}/{total}, {left} left"
+            self.console.print(text, highlight=False)

@@ -66,7 +66,7 @@ def serve(
         )
     import torch  # noqa: PLC0415 - slow to import
 
-    from evergraph.lab.page.render import live_page  # noqa: PLC0415 - as above
+    from evergraph.lab.page import live_page  # noqa: PLC0415 - as above
     from evergraph.serve.app import Options, make_app, settings  # noqa: PLC0415 - needs the extra
     from evergraph.serve.guard import Limits, Tokens  # noqa: PLC0415 - as above
 

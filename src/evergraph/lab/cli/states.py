@@ -1,4 +1,7 @@
-"""``evergraph learn``, ``inspect`` and ``convert``: the estimator for files."""
+"""``evergraph learn``, ``inspect``, ``explain`` and ``convert``: the estimator for files.
+
+The file is long because every command on a state is in it, but the quick way of ``predict``.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from evergraph.config import parse_settings
 from evergraph.errors import InputError, one_line
 from evergraph.estimator.convert import convert_state
 from evergraph.estimator.diagnosis import diagnose, noticed
+from evergraph.estimator.explanation import explain as explain_rows
 from evergraph.estimator.extended import extend
 from evergraph.estimator.inputs import warn_of_extra
 from evergraph.estimator.novelty import Novelty, novel_nodes
@@ -22,6 +26,7 @@ from evergraph.estimator.tables import check_table_name, read_table, write_table
 from evergraph.estimator.transaction import learn_into, load_state, resume
 from evergraph.lab.cli.predict import StateArgument, VersionOption
 from evergraph.lab.cli.runs import JsonOption, RunProgress
+from evergraph.lab.engines import check_at_least
 from evergraph.lab.runs import Device, SetOption
 from evergraph.lab.tables import Sheet, counted, make_console, show, warn_unused
 from evergraph.nn.device import pick_device
@@ -115,12 +120,7 @@ def computed(
     progress = RunProgress(make_console(stderr=True), change=True)
     with progress.running():
         progress.stage("opening the state")
-        present, _ = load_state(state, version)
-        if not present.classes:
-            raise InputError(
-                f"Expected a state that has learned labels (got none in '{state}'); learn some "
-                "first."
-            )
+        present = load_learned(state, version)
         known, asked = present.graph.names, present
         names: Any = known.take() if ids is None and nodes is None else []
         rows = torch.arange(len(names))
@@ -150,6 +150,32 @@ def computed(
     return found
 
 
+def load_learned(folder: Path, version: int | None) -> State:
+    """Reads a state, refusing one without classes."""
+    state, _ = load_state(folder, version)
+    if not state.classes:
+        raise InputError(
+            f"Expected a state that has learned labels (got none in '{folder}'); learn some first."
+        )
+    return state
+
+
+def explain(
+    state: StateArgument,
+    ids: Annotated[list[str], typer.Argument(help="Names of nodes.")],
+    count: Annotated[int, "How many nodes and features to show, for and against."] = 5,
+    version: VersionOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show which neighbours and features decided a node's class, against the runner-up."""
+    check_at_least(1, count=count)
+    present = load_learned(state, version)
+    rows = present.graph.find(like(present.graph.names.kind, ids), "ids")
+    found = explain_rows(present, rows)
+    content = {"nodes": [one.summary(count) for one in found]}
+    show(content, [], as_json, *(one.text(count) for one in found))
+
+
 def inspect(
     state: StateArgument,
     novel: Annotated[
@@ -166,8 +192,7 @@ def inspect(
     if novel is not None:
         nodes, scores, groups = novel_nodes(present, pick_device(device))
         ids = [str(name) for name in present.graph.names.take(nodes.numpy())]
-        columns = {"id": ids, "novelty": scores.tolist(), "group": groups.tolist()}
-        write_table(novel, columns)
+        write_table(novel, {"id": ids, "novelty": scores.tolist(), "group": groups.tolist()})
     about = {"version": number, **diagnose(present, pick_device(device))}
     history = [entry.model_dump() for entry in present.history]
     buffer = about["buffer"]
@@ -178,12 +203,17 @@ def inspect(
     if about["calibration_error"] is not None:
         line += f" · calibration error {about['calibration_error']:.3f}"
     warnings = [f"warning: {warning}" for warning in about["warnings"]]
-    keys = ("buffer", "held_out", "accuracy", "best_accuracy")
-    rows = [
-        [one_line(str(part["name"])), *(part[key] for key in keys)] for part in about["classes"]
-    ]
+    judged = ("buffer", "held_out", "accuracy", "best_accuracy")
+    rows = [[one_line(str(e["name"])), *(e[key] for key in judged)] for e in about["classes"]]
     headings = ["class", "in buffer", "held out", "accuracy", "best ever"]
-    sheets = [Sheet("Classes", headings, rows), _history_sheet(history)]
+    keys = ("step", "kind", "num_nodes", "num_edges", "trained_on")
+    steps = [
+        [*(e[key] for key in keys), one_line(", ".join(e["new_classes"])) or None, e["accuracy"]]
+        for e in history
+    ]
+    columns = ["step", "kind", "nodes", "edges", "labels learned", "new classes", "held-out"]
+    past = Sheet("History", columns, steps, prose=("kind", "new classes"))
+    sheets = [Sheet("Classes", headings, rows), past]
     show({**about, "history": history}, sheets, as_json, line, *warnings)
 
 
@@ -222,17 +252,3 @@ def show_change(state: State, path: Path, as_json: bool) -> None:
         f"learned {counted(entry['trained_on'], 'label')}; {accuracy}"
     )
     show(entry, [], as_json, line, *(f"warning: {text}" for text in noticed(state)))
-
-
-def _history_sheet(history: list[dict[str, Any]]) -> Sheet:
-    keys = ("step", "kind", "num_nodes", "num_edges", "trained_on")
-    rows = [
-        [
-            *(entry[key] for key in keys),
-            one_line(", ".join(entry["new_classes"])) or None,
-            entry["accuracy"],
-        ]
-        for entry in history
-    ]
-    columns = ["step", "kind", "nodes", "edges", "labels learned", "new classes", "held-out"]
-    return Sheet("History", columns, rows, prose=("kind", "new classes"))

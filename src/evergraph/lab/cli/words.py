@@ -9,25 +9,7 @@ from typing import Any
 
 import typer
 
-#: The commands as the help groups them: a title, and the names below it.
-GROUPS = {
-    "A graph of your own": ("learn", "predict", "explain", "inspect", "convert", "serve"),
-    "Experiments": ("run", "compare", "tune", "resume", "report"),
-    "The paper and the field": ("experiments", "reproduce", "field"),
-    "What is available": ("datasets", "methods", "doctor"),
-}
-
-
-#: Titles of options that commands share, by the class that holds them.
-SHARED = {
-    "SettingOptions": "Settings",
-    "Place": "Where it runs",
-    "Resources": "Where it runs",
-    "Files": "Files",
-    "Parameters": "A new state",
-    "BuildOptions": "Building",
-    "Request": "What is run",
-}
+from evergraph.lab.cli import GROUPS, OPTIONS
 
 
 class Command(typer.core.TyperCommand):
@@ -38,7 +20,7 @@ class Command(typer.core.TyperCommand):
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for param in self.get_params(ctx):
             row = param.get_help_record(ctx)
-            panel = SHARED.get(getattr(param, "rich_help_panel", None) or "", "Options")
+            panel = OPTIONS.get(getattr(param, "rich_help_panel", None) or "", "Options")
             if row is not None:
                 title = "Arguments" if param.param_type_name == "argument" else panel
                 sections.setdefault(title, []).append(row)
@@ -52,13 +34,11 @@ class Group(typer.core.TyperGroup):
     """Lists the commands under the title of their group."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Writes a section per group; what stands in none comes last."""
-        rest = [name for name in self.commands if all(name not in part for part in GROUPS.values())]
-        for title, names in {**GROUPS, "More": tuple(rest)}.items():
-            rows = [(name, str(self.commands[name].help)) for name in names]
-            if rows:
-                with formatter.section(title):
-                    formatter.write_dl(rows, col_max=12)
+        """Writes a section per group."""
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                rows = [(name, str(self.commands[name].help)) for name in names]
+                formatter.write_dl(rows, col_max=12)
 
 
 def usage_sentence(error: Any) -> str:

@@ -9,11 +9,10 @@ from typing import Any, Literal
 import torch
 
 from evergraph import __version__
-from evergraph.lab.diagnostics import numbers
+from evergraph.lab.diagnostics import numbers, project
 from evergraph.lab.folder import read_config
 from evergraph.lab.paper.contrasts import NOT_LEARNT
 from evergraph.lab.paper.experiments import METRICS
-from evergraph.lab.paper.projection import project
 from evergraph.lab.report.collect import Collection, Group, Run
 from evergraph.lab.summary import (
     difference_to_claim,
@@ -22,9 +21,9 @@ from evergraph.lab.summary import (
     overlap,
     quantile,
 )
-from evergraph.lab.tables import claims, learns_from
+from evergraph.lab.tables import METRICS as SCORES
+from evergraph.lab.tables import claimed, learns_from
 
-METRIC_KEYS = ("pm", "fm", "current")
 #: Numbers about the buffer and the nodes around it, averaged over seeds: metric and view.
 BUFFER_FACTS: dict[str, tuple[str, Literal["before", "after"]]] = {
     **{key: (key, "after") for key in ("diversity", "centre", "low_degree", "high_degree")},
@@ -69,8 +68,7 @@ def _dataset(name: str, groups: Sequence[Group]) -> dict[str, Any]:
 
 def _group(group: Group, overlap: float) -> dict[str, Any]:
     first = group.runs[0].results
-    values = {key: [run.results[key] for run in group.runs] for key in METRIC_KEYS}
-    claimed = claims(first["dataset"], first["method"], first["settings"], first["protocol_hash"])
+    values = {key: [run.results[key] for run in group.runs] for key in SCORES}
     totals = [run.results["seconds"]["total"] for run in group.runs]
     return {
         "name": group.name,
@@ -85,8 +83,8 @@ def _group(group: Group, overlap: float) -> dict[str, Any]:
             "seconds": estimate(totals),
         },
         "claims": {
-            key: {**claim._asdict(), **difference_to_claim(values[key], claim, overlap)}
-            for key, claim in claimed.items()
+            key: {**claim, **difference_to_claim(values[key], claim, overlap)}
+            for key, claim in claimed(first).items()
         },
         "matrices": {  # by task, by class, and by task with the task known
             "task": [_rounded(run.results) for run in group.runs],

@@ -135,25 +135,6 @@ class Headline(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Figure:
-    """How rows become a picture.
-
-    Kinds: ``points`` one per row; ``groups`` of bars per metric; ``lines`` over ``x``, one per
-    series; ``heatmap`` over ``x`` and ``y``; ``scatter`` of the first metric against the second,
-    one point per row and seed; ``embedding`` of nodes in the plane; ``edges`` around replayed
-    nodes; ``frontier`` of PM against bytes and seconds.
-    """
-
-    kind: Literal[
-        "points", "groups", "lines", "heatmap", "scatter", "embedding", "edges", "frontier"
-    ]
-    metrics: tuple[str, ...]  # keys of those shown, one panel each
-    x: str = ""  # title of the horizontal axis
-    y: str = ""  # title of the vertical axis of a heat map
-    split: bool = False  # give every series its own panel, named below it instead of x
-
-
-@dataclass(frozen=True)
 class Experiment:
     """One table, figure or claim of the paper.
 
@@ -167,10 +148,10 @@ class Experiment:
     source: str
     rows: Callable[[Facts], Sequence[Row]]
     metrics: tuple[Metric, ...]
-    figure: Figure
+    figure: Mapping[str, Any]
     tables: Sequence[str]
     datasets: Sequence[str] = THREE
-    quick_rows: Sequence[str] | None = None
+    quick: Sequence[str] | None = None
     statements: Sequence[Statement] = ()
     describe: Callable[[Facts, Any], Mapping[str, float]] | None = None
     notes: Sequence[str] = ()
@@ -192,20 +173,17 @@ def make_experiment(
     *,
     rows: Any,
     metrics: Any,
-    figure: Mapping[str, Any],
-    tables: list[str] | None = None,
-    quick: list[str] | None = None,
+    figure: dict[str, Any],
     where: str = "",
-    graphs: list[str] | None = None,
+    graphs: Sequence[str] = THREE,
     says: Mapping[str, Mapping[str, Any]] | None = None,
     describe: str | None = None,
     digits: int = 2,
     **plain: Any,
 ) -> Experiment:
     """Makes an experiment of its entry in the catalogue."""
-    said = {"where": where, "graphs": graphs or THREE, "by_construction": None, "ours_alone": False}
-    if not plain.get("in_paper", True):
-        said["graphs"] = []
+    named = graphs if plain.get("in_paper", True) else []
+    said = {"where": where, "graphs": named, "by_construction": None, "ours_alone": False}
     if describe is None:
         found = [METRICS[name] for name in metrics]
     else:  # nothing is read from runs
@@ -219,12 +197,10 @@ def make_experiment(
         id=id,
         rows=partial(make_rows, rows),
         metrics=tuple(found),
-        figure=Figure(**{**figure, "metrics": tuple(figure["metrics"])}),
-        tables=tables or [id],
-        quick_rows=quick,
+        figure={"kind": "", "metrics": (), "x": "", "y": "", "split": False} | figure,
         statements=statements,
         describe=DESCRIPTIONS[describe] if describe is not None else None,
-        **plain,
+        **{"tables": [id], **plain},
     )
 
 
@@ -341,6 +317,8 @@ METRICS = {
     for name, entry in yaml.safe_load(_HERE.joinpath("metrics.yaml").read_text("utf-8")).items()
 }
 _ENTRIES: dict[str, Any] = yaml.safe_load(_HERE.joinpath("experiments.yaml").read_text("utf-8"))
+#: What ``--quick`` changes: enough to see every experiment work, not to judge one.
+QUICK: dict[str, Any] = _ENTRIES.pop("quick")
 _HEADLINES = _ENTRIES.pop("headlines")
 EXPERIMENTS: dict[str, Experiment] = {
     name: make_experiment(name, **entry) for name, entry in _ENTRIES.items()

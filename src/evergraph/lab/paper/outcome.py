@@ -140,7 +140,7 @@ def judged(outcome: Outcome, experiment: Experiment | None = None) -> dict[str, 
         **measured(outcome),
         "title": experiment.title,
         "source": experiment.source,
-        "figure": asdict(experiment.figure),
+        "figure": experiment.figure,
         "metrics": [
             {key: getattr(metric, key) for key in ("key", "title", "digits", "better")}
             for metric in metrics

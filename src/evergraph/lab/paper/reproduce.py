@@ -8,6 +8,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
+from torch import Tensor
 from typer import Option
 
 from evergraph.config import (
@@ -20,29 +22,20 @@ from evergraph.config import (
     settable_keys,
 )
 from evergraph.files import read_json
+from evergraph.lab.diagnostics import project
 from evergraph.lab.engines import Resources
+from evergraph.lab.folder import read_checkpoint
 from evergraph.lab.leaks import LEAK, leak_key, leaks_by_key, write_leak
-from evergraph.lab.paper.experiments import Experiment, Facts, Row
+from evergraph.lab.paper.experiments import QUICK, Experiment, Facts, Row
 from evergraph.lab.paper.outcome import SCHEMA_VERSION, Outcome, judged, outcome_row
-from evergraph.lab.paper.projection import first_task_plane
 from evergraph.lab.runs import SetOption
 from evergraph.lab.summary import overlap
+from evergraph.lab.tables import PAPER_SEEDS
 from evergraph.methods import METHODS
 from evergraph.stream import TaskStream, protocol_for
 from evergraph.stream.datasets import load_graph
 
-#: What ``--quick`` changes: enough to see every experiment work, not to judge one.
-QUICK_SETTINGS: dict[str, Any] = {
-    "epochs": 25,
-    "link_epochs": 10,
-    "num_nodes": 32,
-    "num_probes": 8,
-    "controller_steps": 1,
-}
 Runs = Mapping[str, Path]  # folders of finished runs and measured leaks by their keys
-QUICK_DATASETS = ("cora",)
-QUICK_SEEDS = 2
-FULL_SEEDS = 10
 
 
 @dataclass(frozen=True)
@@ -74,13 +67,13 @@ class Request(Resources):
     @property
     def all_seeds(self) -> range:
         """Lists the seeds."""
-        count = self.seeds or (QUICK_SEEDS if self.quick else FULL_SEEDS)
+        count = self.seeds or (QUICK["seeds"] if self.quick else PAPER_SEEDS)
         return range(self.first_seed, self.first_seed + count)
 
     def config(self, dataset: str, row: Row, seed: int) -> RunConfig:
         """Resolves a run; of the shared settings, the user's come before the quick ones."""
         method = Variant.parse(row.method)
-        wanted = {**(QUICK_SETTINGS if self.quick else {}), **self.shared}
+        wanted = {**(QUICK["settings"] if self.quick else {}), **self.shared}
         known = settable_keys(method.name)
         shared = {key: value for key, value in wanted.items() if key in known}
         presets: Presets = "printed" if self.as_printed else "tuned"
@@ -93,7 +86,7 @@ class Part:
 
     experiment: Experiment
     facts: Facts
-    rows: tuple[Row, ...]
+    rows: Sequence[Row]
     configs: Mapping[tuple[str, int], RunConfig]
 
     @property
@@ -112,12 +105,11 @@ def plan(experiments: Iterable[Experiment], request: Request) -> list[Part]:
     for experiment in experiments:
         if request.as_printed and not has_settings(experiment):
             continue
-        own = QUICK_DATASETS if request.quick else experiment.datasets
+        own = QUICK["datasets"] if request.quick else experiment.datasets
         for name in request.dataset or own:
             facts = find_facts(name, request.data_root)
-            rows = tuple(experiment.rows(facts))
-            if request.quick and experiment.quick_rows is not None:
-                rows = tuple(row for row in rows if row.name in experiment.quick_rows)
+            kept = experiment.quick if request.quick else None  # None for all
+            rows = [r for r in experiment.rows(facts) if kept is None or r.name in kept]
             seeds = request.all_seeds if experiment.describe is None else ()
             configs = {(row.name, i): request.config(name, row, i) for row in rows for i in seeds}
             parts.append(Part(experiment, facts, rows, configs))
@@ -199,7 +191,7 @@ def conclude(parts: Sequence[Part], runs: Runs, request: Request) -> list[Outcom
         }
         if request.sets:
             outcome["changed"] = ", ".join(request.sets)
-        if experiment.figure.kind == "embedding":
+        if experiment.figure["kind"] == "embedding":
             outcome["planes"], note = _planes(mine, runs)
             notes.append(note)
         outcomes.append(judged(outcome, experiment))
@@ -259,3 +251,27 @@ def _planes(parts: Sequence[Part], runs: Runs) -> tuple[list[dict[str, Any]], st
             if plane is not None:
                 return [plane], f"The picture shows {part.facts.dataset}, seed {seed}."
     return [], "No picture: no finished run has its checkpoint; reproduce into an empty folder."
+
+
+def first_task_plane(folders: Mapping[str, Path]) -> dict[str, Any] | None:
+    """Projects the training nodes of the first task with t-SNE, from run folders by title.
+
+    Runs of one seed that differ in their selector alone share the model of the first task, so
+    that one plane serves all; each brings the nodes that it kept. Returns ``{"places", "labels",
+    "kept"}`` as lists, None where a checkpoint is gone.
+    """
+    states = {}
+    for title, folder in folders.items():
+        state = read_checkpoint(folder / "checkpoint")
+        if state is None:
+            return None
+        states[title] = state
+    classes: Mapping[str, Mapping[str, Tensor]]
+    classes = next(iter(states.values()))["done"][0]["embeddings"]
+    h, nodes = (torch.cat([part[key] for part in classes.values()]) for key in ("h", "nodes"))
+    labels = [int(label) for label, part in classes.items() for _ in part["nodes"]]
+    kept = {}
+    for title, state in states.items():
+        picks: Mapping[str, Tensor] = state["method"]["buffer"]["picks"]
+        kept[title] = torch.isin(nodes, torch.cat(list(picks.values()))).tolist()
+    return {"places": project(h), "labels": labels, "kept": kept}

@@ -25,7 +25,6 @@ from typing import Any
 from evergraph.lab.paper.contrasts import Table, Values, contrast, incomparable
 from evergraph.lab.paper.experiments import Metric, Statement
 from evergraph.lab.summary import CONFIDENCE, difference_to_claim, estimate, mean_std
-from evergraph.lab.tables import Claim
 
 #: Widest interval around zero that still reproduces a number, in points.
 WIDEST = 4.0
@@ -56,7 +55,7 @@ def judge_number(
         return {**claim, **NOTHING, "difference": difference, "verdict": word}
     if std is None and len(values) > 1:
         std = statistics.stdev(values)
-    found = difference_to_claim(values, Claim(printed, std), overlap)
+    found = difference_to_claim(values, {"mean": printed, "std": std}, overlap)
     point = metric.point if metric.point is not None else abs(printed) / 100
     return {**claim, **found, "verdict": _number_word(found, point, metric.better)}
 

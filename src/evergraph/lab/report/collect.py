@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,11 @@ def collect(folder: Path) -> Collection:
         by_protocol.setdefault(key, []).append(run)
     names = _dataset_names(by_protocol)
     places = {name: place for place, name in enumerate(DATASETS)}  # others come after them
+    path = folder / "comparisons.json"
+    compared: Any = read_json(path) if path.exists() else None
+    reference = None
+    with suppress(TypeError, LookupError):  # there is none
+        reference = str(compared[0]["reference"])
     order = sorted(by_protocol, key=lambda key: (places.get(key[0], len(places)), names[key]))
     return Collection(
         title=folder.resolve().name,
@@ -108,7 +114,7 @@ def collect(folder: Path) -> Collection:
         num_runs=len(runs),
         unfinished=sorted(str(path.parent.relative_to(folder)) for path in waiting),
         copies=sorted(str(path.relative_to(folder)) for path in finished if path not in shown),
-        reference=_reference(folder),
+        reference=reference,
     )
 
 
@@ -117,7 +123,15 @@ def make_groups(runs: Sequence[Run]) -> list[Group]:
     parts: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         parts.setdefault((run.results["label"], run.results["variant_hash"]), []).append(run)
-    configs = {key: _flat(part[0].config) for key, part in parts.items()}
+    sections = ("settings", "training", "model", "protocol")  # how a run was made
+    configs = {
+        key: {
+            f"{section}.{name}": value
+            for section in sections
+            for name, value in (part[0].config.get(section) or {}).items()
+        }
+        for key, part in parts.items()
+    }
     groups = []
     for (label, variant), part in parts.items():
         alike = [configs[key] for key in parts if key[0] == label]
@@ -133,16 +147,6 @@ def make_groups(runs: Sequence[Run]) -> list[Group]:
     return groups
 
 
-def _flat(config: dict[str, Any]) -> dict[str, Any]:
-    """Flattens the sections of a configuration that say how a run was made."""
-    sections = ("settings", "training", "model", "protocol")
-    return {
-        f"{section}.{key}": value
-        for section in sections
-        for key, value in (config.get(section) or {}).items()
-    }
-
-
 def _dataset_names(by_protocol: dict[tuple[str, str, str], list[Run]]) -> dict[Any, str]:
     """Names datasets so that no two are alike, with no more words than that takes."""
     details = {
@@ -155,13 +159,3 @@ def _dataset_names(by_protocol: dict[tuple[str, str, str], list[Run]]) -> dict[A
         length = next((n for n in (1, 2, 3) if words[:n] not in {o[:n] for o in others}), 4)
         names[key] = " · ".join(words[:length])
     return names
-
-
-def _reference(folder: Path) -> str | None:
-    """Returns what a grid compared its methods with."""
-    path = folder / "comparisons.json"
-    content: Any = read_json(path) if path.exists() else None
-    try:
-        return str(content[0]["reference"])
-    except (TypeError, LookupError):  # there is none
-        return None

@@ -160,7 +160,13 @@ def document(everything: Everything, explanations: Mapping[str, Any]) -> dict[st
     ]
     texts = {"": "\n\n".join(parts) + "\n", "contradictions": contradictions()}
     for name, kinds in everything.items():
-        texts[name] = _page(name, kinds, explanations.get(name))
+        experiment = EXPERIMENTS[name]
+        text = [f"# {name}", f"{experiment.title} ({experiment.source}). {_BACK}"]
+        if explanations.get(name) is not None:
+            text.append(str(explanations[name]).strip())
+        if pictured(kinds):
+            text.append(f"![{experiment.title}](../{RESULTS}/{name}.png)")
+        texts[name] = "\n\n".join([*text, outcome_markdown(kinds, short=True)]) + "\n"
     return texts
 
 
@@ -200,17 +206,6 @@ def read_explanations(folder: Path) -> dict[str, Any]:
 
 
 _BACK = "[All experiments](../reproduction.md) · written by `evergraph reproduce`; do not edit."
-
-
-def _page(name: str, kinds: Kinds, explanation: str | None) -> str:
-    """Writes the page of an experiment."""
-    experiment = EXPERIMENTS[name]
-    text = [f"# {name}", f"{experiment.title} ({experiment.source}). {_BACK}"]
-    if explanation is not None:
-        text.append(str(explanation).strip())
-    if pictured(kinds):
-        text.append(f"![{experiment.title}](../{RESULTS}/{name}.png)")
-    return "\n\n".join([*text, outcome_markdown(kinds, short=True)]) + "\n"
 
 
 def pictured(kinds: Kinds) -> bool:

@@ -1,7 +1,7 @@
 """Figures, drawn with matplotlib (the extra ``report``): one form of input, one drawer per kind.
 
 The input is an experiment's outcome, or runs in the same form (:mod:`.run_figures`): ``figure``
-says what to draw, as :class:`~evergraph.lab.paper.experiments.Figure` does, ``metrics`` names keys
+says what to draw, as the head of ``experiments.yaml`` has it, ``metrics`` names keys
 and titles, ``entries`` hold a mean with its spread each, and what the paper prints. The file is
 long because every kind of figure is in it.
 """
@@ -26,16 +26,6 @@ if TYPE_CHECKING:
 FORMATS = ("png", "svg", "pdf")
 #: Without a date, and with fixed names inside, the same figure gives the same bytes.
 UNDATED: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-STYLE: dict[Any, Any] = {
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "svg.hashsalt": "evergraph",
-    "svg.fonttype": "none",
-    "pdf.fonttype": 42,
-}
 #: Colours that stay apart for colour-blind readers and in print (Okabe and Ito), then three more.
 COLOURS = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"),
@@ -58,7 +48,7 @@ def write_figure(
     from matplotlib import rc_context  # noqa: PLC0415 - an extra
 
     paths = [folder / f"{name}.{suffix}" for suffix in formats]
-    with rc_context(STYLE):
+    with rc_context(fname=Path(__file__).with_name("paper.mplstyle")):
         figure = draw(spec)
         if figure is None:
             return []
@@ -79,6 +69,7 @@ def check_matplotlib() -> None:
 
 def draw(spec: Spec) -> Figure | None:
     """Draws a figure of any kind, None when there is nothing to show."""
+    spec = {**spec, "figure": {"x": "", "y": "", "split": False, **spec["figure"]}}
     whole = {"embedding": draw_planes, "edges": draw_edges, "frontier": draw_frontier}
     return whole.get(spec["figure"]["kind"], draw_panels)(spec)
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from evergraph.errors import InputError
 from evergraph.files import make_folder
 from evergraph.lab.folder import slug
-from evergraph.lab.paper.experiments import Figure
 from evergraph.lab.report.figures import FORMATS, check_matplotlib, write_figure
 from evergraph.lab.summary import estimate
 
 #: Variants whose embedding is drawn.
 MAX_EMBEDDINGS = 6
-Groups = Sequence[dict[str, Any]]
+SCORES = {"pm": "PM [%]", "fm": "FM [%]"}
 
 
 def check_formats(formats: Sequence[str] | None, folder: Path | None) -> list[str]:
@@ -44,19 +43,19 @@ def write_figures(data: dict[str, Any], folder: Path, formats: Sequence[str]) ->
     written = []
     for dataset in data["datasets"]:
         groups = sorted(dataset["groups"], key=lambda group: data["order"].index(group["name"]))
-        for name, figure, content in _figures(dataset, groups):
-            for entry in content.get("entries", ()):  # as an outcome has them
+        entries = _entries(dataset, groups)
+        for name, (figure, titles, content) in _figures(dataset, groups).items():
+            for entry in entries[name]:  # as an outcome has them
                 found = estimate(entry["values"], dataset["overlap"])
                 reach = 0.0 if found["low"] is None else found["high"] - found["mean"]
                 entry |= {"dataset": dataset["name"], "series": entry["row"], "std": reach}
                 entry |= {"mean": found["mean"], "seeds": range(found["n"])}
-                entry.setdefault("claims", [])
-            keys = content.pop("titles", {}).items()
             spec = {
-                "figure": asdict(figure),
+                "figure": {**figure, "metrics": tuple(titles)},
                 "spread": "measured, 95 %",
                 "class_names": dataset["class_names"],
-                "metrics": [{"key": key, "title": title} for key, title in keys],
+                "metrics": [{"key": key, "title": title} for key, title in titles.items()],
+                "entries": entries[name],
                 **content,
             }
             stem = f"{slug(dataset['name'])}-{name}"
@@ -64,53 +63,12 @@ def write_figures(data: dict[str, Any], folder: Path, formats: Sequence[str]) ->
     return written
 
 
-def _figures(dataset: dict[str, Any], groups: Groups) -> Iterator[tuple[str, Figure, Any]]:
-    """Lists what there is to draw of a dataset: name, kind and content."""
-    scores, tasks = {"pm": "PM [%]", "fm": "FM [%]"}, len(dataset["tasks"])
-    matrices = {group["name"]: group["matrices"]["task"] for group in groups}
-    entries = [
-        {
-            "row": group["name"],
-            "metric": key,
-            "values": group[key],
-            "claims": [group["claims"][key]] if key in group["claims"] else [],
-        }
-        for group in groups
-        for key in scores
-    ]
-    yield "ablation", Figure("points", tuple(scores)), {"titles": scores, "entries": entries}
-    cells = [
-        {"row": name, "values": [matrix[i][j] for matrix in found], "x": j + 1, "y": i + 1}
-        for name, found in matrices.items()
-        for i in range(tasks)
-        for j in range(i + 1)
-    ]
-    figure = Figure("heatmap", ("accuracy",), "on task", "after task", split=True)
-    shown = {"titles": {"accuracy": "accuracy [%]"}, "range": (0, 100), "origin": "upper"}
-    yield "matrices", figure, {**shown, "entries": [{**c, "metric": "accuracy"} for c in cells]}
-    if tasks > 1:  # the accuracy on every task but the last, and their mean, as others are learned
-        titles = {"mean": "mean of tasks seen [%]"}
-        titles |= {f"task {j + 1}": f"task {j + 1} [%]" for j in range(tasks - 1)}
-        entries = [
-            {"row": name, "metric": "mean", "values": [sum(m[i - 1]) / i for m in found], "x": i}
-            for name, found in matrices.items()
-            for i in range(1, tasks + 1)
-        ]
-        entries += [
-            {**cell, "metric": f"task {cell['x']}", "x": cell["y"]}
-            for cell in cells
-            if cell["x"] < tasks
-        ]
-        figure = Figure("lines", tuple(titles), "after task")
-        yield "time", figure, {"titles": titles, "entries": entries}
-    by_name = {group["name"]: group for group in groups}
-    entries = [
-        {"row": series["name"], "metric": key, "values": by_name[name][key], "x": size}
-        for series in dataset["sizes"]
-        for size, name in series["sizes"]
-        for key in scores
-    ]
-    yield "sizes", Figure("lines", tuple(scores), "|B|"), {"titles": scores, "entries": entries}
+def _figures(dataset: dict[str, Any], groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Lists the figures of a dataset by name: how each is drawn, its metrics, and what else."""
+    stages = [*sorted({stage for group in groups for stage in group["stages"]}), "total"]
+    learned = range(1, len(dataset["tasks"]))  # all tasks but the last, which none follows
+    after = {"mean": "mean of tasks seen [%]"} | {f"task {j}": f"task {j} [%]" for j in learned}
+    cells = {"kind": "heatmap", "x": "on task", "y": "after task", "split": True}
     planes = [
         {
             "places": group["embedding"]["places"],
@@ -120,14 +78,43 @@ def _figures(dataset: dict[str, Any], groups: Groups) -> Iterator[tuple[str, Fig
         for group in groups
         if group.get("embedding")
     ]
-    yield "embedding", Figure("embedding", ()), {"planes": planes[:MAX_EMBEDDINGS]}
     nodes = [node for group in groups for node in group.get("edited", {}).get("nodes", ())]
-    yield "edges", Figure("edges", ()), {"nodes": nodes}
-    stages = [*sorted({stage for group in groups for stage in group["stages"]}), "total"]
-    entries = [
-        {"row": group["name"], "metric": stage, "values": [seconds]}
-        for group in groups
-        for stage, seconds in {**group["stages"], "total": sum(group["stages"].values())}.items()
-    ]
-    figure = Figure("groups", tuple(stages), y="seconds per run")
-    yield "stages", figure, {"titles": {stage: stage for stage in stages}, "entries": entries}
+    return {
+        "ablation": ({"kind": "points"}, SCORES, {}),
+        "matrices": (cells, {"accuracy": "accuracy [%]"}, {"range": (0, 100), "origin": "upper"}),
+        **({"time": ({"kind": "lines", "x": "after task"}, after, {})} if learned else {}),
+        "sizes": ({"kind": "lines", "x": "|B|"}, SCORES, {}),
+        "embedding": ({"kind": "embedding"}, {}, {"planes": planes[:MAX_EMBEDDINGS]}),
+        "edges": ({"kind": "edges"}, {}, {"nodes": nodes}),
+        "stages": ({"kind": "groups", "y": "seconds per run"}, {s: s for s in stages}, {}),
+    }
+
+
+def _entries(dataset: dict[str, Any], groups: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Lists the values of each figure by seed, with their place on its axes."""
+    entries = defaultdict[str, list[Any]](list)
+
+    def add(figure: str, row: str, metric: str, values: Sequence[float], **more: Any) -> None:
+        entry = {"row": row, "metric": metric, "values": values, "claims": [], **more}
+        entries[figure].append(entry)
+
+    for group in groups:
+        name, matrices = group["name"], group["matrices"]["task"]
+        for key in SCORES:
+            claims = [group["claims"][key]] if key in group["claims"] else []
+            add("ablation", name, key, group[key], claims=claims)
+        for i in range(1, len(dataset["tasks"]) + 1):
+            add("time", name, "mean", [sum(matrix[i - 1]) / i for matrix in matrices], x=i)
+            for j in range(1, i + 1):
+                values = [matrix[i - 1][j - 1] for matrix in matrices]
+                add("matrices", name, "accuracy", values, x=j, y=i)
+                add("time", name, f"task {j}", values, x=i)
+        for stage, seconds in group["stages"].items():
+            add("stages", name, stage, [seconds])
+        add("stages", name, "total", [sum(group["stages"].values())])
+    by_name = {group["name"]: group for group in groups}
+    for series in dataset["sizes"]:
+        for size, name in series["sizes"]:
+            for key in SCORES:
+                add("sizes", series["name"], key, by_name[name][key], x=size)
+    return entries

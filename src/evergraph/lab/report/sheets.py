@@ -62,9 +62,8 @@ def numbers_sheet(kinds: Kinds, *, short: bool = False) -> Sheet:
     the paper prints nothing of, if it prints something of others.
     """
     titles = _titled(kinds, ("ours", "as_printed"))
-    metrics = {
-        metric["key"]: metric for kind in titles for metric in kinds[kind]["metrics"]
-    }  # in the catalogue's order
+    # In the catalogue's order.
+    metrics = {metric["key"]: metric for kind in titles for metric in kinds[kind]["metrics"]}
     found = {
         (entry["dataset"], entry["metric"], entry["row"], kind): entry
         for kind in titles
@@ -80,32 +79,25 @@ def numbers_sheet(kinds: Kinds, *, short: bool = False) -> Sheet:
     legend = f"; measured − paper: {LEGEND}" if short and printed else ""
     first = kinds.get("ours") or next(iter(kinds.values()))
     title = f"{first['title']} (seeds: {counted}{legend})"
+
+    def cell(dataset: str, key: str, row: str, kind: str) -> str:
+        return _number_cell(found.get((dataset, key, row, kind)), metrics[key]["digits"], short)
+
     if len(titles) == 1 and not printed:
         (kind,) = titles
         lines = dict.fromkeys((dataset, row) for dataset, _, row in places)
-        rows = [
-            [
-                f"{dataset} · {row}",
-                *(
-                    _number_cell(found.get((dataset, k, row, kind)), metrics[k]["digits"], short)
-                    for k in keys
-                ),
-            ]
-            for dataset, row in lines
-        ]
-        return Sheet(
-            title, ["graph · row", *(metric["title"] for metric in metrics.values())], rows
-        )
+        rows = [[f"{d} · {row}", *(cell(d, key, row, kind) for key in keys)] for d, row in lines]
+        columns = ["graph · row", *(metric["title"] for metric in metrics.values())]
+        return Sheet(title, columns, rows)
     rows = []
     for place in sorted(places, key=lambda place: (graphs.index(place[0]), keys.index(place[1]))):
         dataset, key, row = place
-        mine = {kind: found.get((*place, kind)) for kind in titles}
-        digits = metrics[key]["digits"]
-        claims = next((entry["claims"] for entry in mine.values() if entry), ())
+        claims = next(found[*place, kind]["claims"] for kind in titles if (*place, kind) in found)
         claimed = [
-            "out of memory" if claim["mean"] is None else spread(claim, digits) for claim in claims
+            "out of memory" if claim["mean"] is None else spread(claim, metrics[key]["digits"])
+            for claim in claims
         ]
-        cells = [_number_cell(entry, digits, short) for entry in mine.values()]
+        cells = [cell(*place, kind) for kind in titles]
         shown = f"{dataset} · {metrics[key]['title']}"
         numbers = [" or ".join(claimed) or "–", *cells]
         if short:  # one line each
@@ -262,7 +254,7 @@ def headline_figure(everything: Everything) -> dict[str, Any]:
                 }
             )
     return {
-        "figure": {"kind": "points", "metrics": ["margin"], "split": False},
+        "figure": {"kind": "points", "metrics": ["margin"]},
         "metrics": [{"key": "margin", "title": "Points of PM in favour of the claim"}],
         "entries": entries,
         "spread": "our settings, 95 %",

@@ -74,24 +74,21 @@ def read_plain(path: Path, name: str | None = None) -> Graph:
 
 def write_plain(graph: Graph, path: Path) -> None:
     """Writes a graph in the smallest dtypes that hold it; the same graph, the same bytes."""
-    arrays: dict[str, Any] = {}
-    if isinstance(graph.x, SparseRows):
-        arrays["x_data"] = smallest(graph.x.values.numpy())
-        arrays["x_indices"] = smallest(graph.x.indices.numpy())
-        arrays["x_indptr"] = smallest(graph.x.indptr.numpy())
-        arrays["x_shape"] = np.array(graph.x.shape, dtype=np.int64)
+    x, numbers = graph.x, {"edge_index": graph.edges, "y": graph.y}
+    shape = {}
+    if isinstance(x, SparseRows):
+        shape = {"x_shape": np.array(x.shape, dtype=np.int64)}
+        numbers |= {"x_data": x.values, "x_indices": x.indices, "x_indptr": x.indptr}
     else:
-        arrays["x"] = smallest(graph.x.numpy())
-    arrays["edge_index"] = smallest(graph.edges.numpy())
-    arrays["y"] = smallest(graph.y.numpy())
-    arrays["class_names"] = np.array(graph.class_names, dtype=np.str_)
+        numbers["x"] = x
+    texts = {"class_names": graph.class_names}
     if graph.time is not None and graph.edge_time is not None:
-        arrays["time"] = smallest(graph.time.numpy())
-        arrays["edge_time"] = smallest(graph.edge_time.numpy())
-        arrays["times"] = np.array(graph.times, dtype=np.str_)
-    if graph.node_names:
-        arrays["names"] = np.array(graph.node_names, dtype=np.str_)
-    write_arrays(path, arrays)
+        numbers |= {"time": graph.time, "edge_time": graph.edge_time}
+        texts["times"] = graph.times
+    texts |= {"names": graph.node_names} if graph.node_names else {}
+    arrays = {key: smallest(tensor.numpy()) for key, tensor in numbers.items()}
+    arrays |= {key: np.array(words, dtype=np.str_) for key, words in texts.items()}
+    write_arrays(path, arrays | shape)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
@@ -111,16 +108,17 @@ def build_graph(
     ``names``.
     """
     check_kind(path, "edge_index", edge_index, "iu")
-    labels = _labels(path, y)
+    check_kind(path, "y", y, "fiub")
+    labels = torch.from_numpy(y if y.dtype.kind == "f" else y.astype(np.int64))
     texts = {
         key: _texts(path, key, beside[key])
         for key in ("class_names", "times", "names")
         if key in beside
     }
     class_names = texts.get("class_names")
-    if class_names is None and labels.size and int(labels.max()) >= MAX_CLASSES:
+    if class_names is None and bool((labels >= MAX_CLASSES).any()):
         raise InputError(
-            f"Expected 'y' of '{path}' below {MAX_CLASSES} (got {labels.max()}); number the "
+            f"Expected 'y' of '{path}' below {MAX_CLASSES} (got {int(labels.max())}); number the "
             "classes from 0."
         )
     edges = torch.from_numpy(edge_index.astype(np.int64, copy=False))
@@ -134,7 +132,7 @@ def build_graph(
             name,
             x,
             edges,
-            torch.from_numpy(labels),
+            labels,
             class_names,
             times=texts.get("times", ()),
             node_names=texts.get("names", ()),
@@ -192,22 +190,18 @@ def check_csr(path: Path, prefix: str, indices: Array, indptr: Array, shape: Arr
             f"Expected '{prefix}shape' of '{path}' as two numbers, rows and columns in "
             f"[1, {MAX_COLUMNS}] (got {shape.reshape(-1)[:4].tolist()}); correct it."
         )
-    rows = int(shape[0])
-    if indptr.shape != (rows + 1,):
-        raise InputError(
-            f"Expected '{prefix}indptr' of '{path}' with {rows + 1} entries, rows plus one "
-            f"(got shape {list(indptr.shape)}); correct it or '{prefix}shape'."
-        )
     if indices.ndim != 1:
         raise InputError(
             f"Expected '{prefix}indices' of '{path}' in one dimension (got shape "
             f"{list(indices.shape)}); flatten it."
         )
-    pointer = indptr.astype(np.int64, copy=False)
-    if pointer[0] != 0 or pointer[-1] != indices.size or bool((np.diff(pointer) < 0).any()):
+    entries, pointer = int(shape[0]) + 1, indptr.astype(np.int64, copy=False).reshape(-1)
+    rises = pointer.size == entries and bool((np.diff(pointer) >= 0).all())
+    if not rises or pointer[0] != 0 or pointer[-1] != indices.size:
         raise InputError(
-            f"Expected '{prefix}indptr' of '{path}' to rise from 0 to {indices.size} "
-            f"(got {pointer[0]} to {pointer[-1]}, or a fall between); rebuild the CSR arrays."
+            f"Expected '{prefix}indptr' of '{path}' with {entries} entries that rise from 0 to "
+            f"{indices.size} (got {pointer.size}, from {pointer[:1]} to {pointer[-1:]}, or a "
+            "fall between); rebuild the CSR arrays."
         )
     return int(shape[1])
 
@@ -224,23 +218,6 @@ def _texts(path: Path, key: str, array: Array) -> tuple[str, ...]:
     check_kind(path, key, array, "USiu")
     text = np.char.decode(array, "utf-8", "replace") if array.dtype.kind == "S" else array
     return tuple(str(item) for item in text.reshape(-1).tolist())
-
-
-def _labels(path: Path, y: Array) -> Array:
-    if y.dtype.kind == "f":
-        missing = int((~np.isfinite(y)).sum())
-        if missing:
-            raise InputError(
-                f"Expected 'y' of '{path}' with a class for every node (got {missing} of "
-                f"{y.size} missing); label those nodes or leave them out."
-            )
-    check_kind(path, "y", y, "iu")
-    if y.ndim != 1:
-        raise InputError(
-            f"Expected 'y' of '{path}' of shape [n] (got {list(y.shape)}); store one class "
-            "number per node."
-        )
-    return y.astype(np.int64)
 
 
 def smallest(array: Array) -> Array:

@@ -65,19 +65,14 @@ def load_reddit(root: Path) -> Graph:
     # A SciPy sparse archive; its values are all one and stay unread.
     graph = npz.read_arrays(graph_path, ("row", "col", "shape", "format"))
     kind = graph["format"].tobytes().replace(b"\0", b"").decode("ascii", "replace")
-    if kind != "coo":
-        raise InputError(
-            f"Expected 'format' of '{graph_path}' to be coo (got {kind!r}); convert the matrix "
-            "with tocoo() or download the file again."
-        )
     row, col = graph["row"], graph["col"]
+    if kind != "coo" or row.ndim != 1 or row.shape != col.shape:
+        raise InputError(
+            f"Expected 'row' and 'col' of '{graph_path}' of one length, 'format' coo (got shapes "
+            f"{list(row.shape)} and {list(col.shape)}, {kind!r}); download the file again."
+        )
     for key in ("row", "col", "shape"):
         npz.check_kind(graph_path, key, graph[key], "iu")
-    if row.ndim != 1 or row.shape != col.shape:
-        raise InputError(
-            f"Expected 'row' and 'col' of '{graph_path}' of one equal length (got shapes "
-            f"{list(row.shape)} and {list(col.shape)}); download the file again."
-        )
     if graph["shape"].tolist() != [features.shape[0]] * 2:
         raise InputError(
             f"Expected 'shape' of '{graph_path}' to be {features.shape[0]} nodes both ways "
@@ -114,11 +109,11 @@ def read_table(path: Path, dtype: type[Any], columns: int | None = None) -> npz.
             f"Expected '{path}' to be a gzipped table of {np.dtype(dtype).name} (got "
             f"{npz.brief(error)}); download it again."
         ) from None
-    if table.size == 0:
-        raise InputError(f"Expected rows in '{path}' (got none); download it again.")
-    if columns not in {None, table.shape[1]}:
+    rows, found = table.shape
+    if table.size == 0 or columns not in {None, found}:
         raise InputError(
-            f"Expected '{path}' with columns: {columns} (got {table.shape[1]}); download it again."
+            f"Expected '{path}' with rows of {columns or 'some'} columns (got {rows} of {found}); "
+            "download it again."
         )
     return table
 
@@ -129,14 +124,11 @@ def _read_class_names(path: Path) -> npz.Array:
         with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
             rows = [row for row in csv.reader(file) if row][1:]
         names = {int(row[0]): row[1] for row in rows}
+        if sorted(names) != list(range(len(names))):
+            raise ValueError("gaps between labels")
     except (OSError, EOFError, zlib.error, ValueError, IndexError, csv.Error) as error:
         raise InputError(
             f"Expected '{path}' to be a gzipped table of label and category (got {error}); "
             "download it again or remove it."
         ) from None
-    if sorted(names) != list(range(len(names))):
-        raise InputError(
-            f"Expected '{path}' to name labels 0 to {len(names) - 1} (got gaps); "
-            "download it again or remove it."
-        )
     return np.array([names[label] for label in range(len(names))], dtype=np.str_)

@@ -22,29 +22,18 @@ LATE_SHARE = 0.2  # of edges in a graph that grows
 
 
 class SyntheticConfig(Config):
-    """What to generate.
+    """What to generate; the same configuration and seed give the same graph."""
 
-    Attributes:
-        nodes: Number of nodes, spread over the classes as evenly as possible.
-        classes: Number of classes.
-        mean_degree: Undirected edges per node, times two.
-        homophily: Share of edges that join two nodes of one class.
-        feature_dim: Feature columns.
-        feature_signal: Typical distance between two class means; the noise around them has
-            unit variance in every column.
-        degree_exponent: Exponent of the power law that expected degrees follow.
-        steps: Time steps over which the graph grows. Classes come evenly spread and go on growing;
-            a fifth of the edges come later than both their ends.
-        seed: Same configuration and seed, same graph.
-    """
-
-    nodes: int = Field(default=1000, ge=2, le=100_000_000)
+    nodes: int = Field(default=1000, ge=2, le=100_000_000)  # spread evenly over the classes
     classes: int = Field(default=6, ge=2, le=100_000)
-    mean_degree: float = Field(default=8.0, ge=0, le=100_000)
-    homophily: float = Field(default=0.8, ge=0, le=1)
+    mean_degree: float = Field(default=8.0, ge=0, le=100_000)  # undirected edges per node, times 2
+    homophily: float = Field(default=0.8, ge=0, le=1)  # share of edges inside a class
     feature_dim: int = Field(default=64, ge=1, le=100_000)
+    #: Typical distance between two class means; around them is noise of unit variance.
     feature_signal: float = Field(default=1.0, ge=0, le=1000)
-    degree_exponent: float = Field(default=2.5, gt=2, le=100)
+    degree_exponent: float = Field(default=2.5, gt=2, le=100)  # of expected degrees' power law
+    #: Time steps over which the graph grows. Classes come evenly spread and go on growing; a fifth
+    #: of the edges come later than both their ends.
     steps: int = Field(default=1, ge=1, le=10_000)
     seed: int = Field(default=0, ge=0)
 
@@ -171,12 +160,7 @@ class _PairSampler:
         self.stop = self.ends[last]
         self.start = np.concatenate([[0.0], self.stop[:-1]])
         self.by_position = labels[self.order].astype(np.int32)
-        # Where to start looking, for two buckets per node: a search from scratch for each
-        # end would take most of the time at millions of nodes.
-        self.scale = 2 * self.n / self.total
-        edges = np.arange(2 * self.n + 1) / self.scale
         self.ends[-1] = np.inf  # rounding must not lead past the last node
-        self.guide = np.searchsorted(self.ends, edges, side="right").astype(np.int32)
 
     def keys(self, count: int, rng: np.random.Generator, inside: bool) -> Array:
         """Draws ``count`` keys with repetition; self-loops are left out."""
@@ -189,7 +173,7 @@ class _PairSampler:
         return out[:filled]
 
     def _block(self, count: int, rng: np.random.Generator, inside: bool) -> Array:
-        first = self._find(rng.random(count) * self.total)
+        first = np.searchsorted(self.ends, rng.random(count) * self.total, side="right")
         label = self.by_position[first]
         start, width = self.start[label], (self.stop - self.start)[label]
         if inside:
@@ -197,21 +181,12 @@ class _PairSampler:
         else:
             point = rng.random(count) * (self.total - width)
             point += np.where(point >= start, width, 0.0)  # step over the own class
-        second = self._find(point)
+        second = np.searchsorted(self.ends, point, side="right")
         # Rounding at a class border may pick the neighbour class: drop, never keep wrongly.
         keep = (first != second) & ((label == self.by_position[second]) == inside)
         u, v = self.order[first[keep]], self.order[second[keep]]
         keys: Array = np.minimum(u, v).astype(np.int64) * self.n + np.maximum(u, v)
         return keys
-
-    def _find(self, points: Array) -> Array:
-        """Returns the position whose stretch of the cumulative sum holds each point."""
-        at = self.guide[(points * self.scale).astype(np.int64)]
-        late = np.flatnonzero(self.ends[at] <= points)
-        while late.size:
-            at[late] += 1
-            late = late[self.ends[at[late]] <= points[late]]
-        return at
 
 
 def _rng(config: SyntheticConfig, *purpose: str) -> np.random.Generator:

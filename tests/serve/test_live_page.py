@@ -19,7 +19,7 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("prometheus_client")
 
 from evergraph import ContinualNodeClassifier
-from evergraph.lab.page.render import live_page
+from evergraph.lab.page import live_page
 from evergraph.serve.app import Options
 from evergraph.serve.guard import Tokens
 from served import Ask, serving
