@@ -40,3 +40,5 @@ for now in range(4):
         scores.append(f"{name} {100 * clf.score(names[judged], topics[judged]):.1f} %")
     there = f"{clf.history_[-1]['num_nodes']} papers, {len(clf.classes_)} topics"
     print(f"year {now}: {there}; right on unlabelled papers: {', '.join(scores)}")
+if len(sys.argv) > 2:  # a folder, for evergraph predict, inspect, report and serve
+    learners["dslr"].save(sys.argv[2])

@@ -20,7 +20,7 @@ from typing import Any
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 #: These need graphs or grids that do not come with the package.
-LEFT_OUT = {"amazon_computers.py", "packages.py"}
+LEFT_OUT = {"amazon_computers.py", "packages.py", "served_packages.py"}
 
 
 def run_cells(notebook: dict[str, Any]) -> dict[str, Any]:

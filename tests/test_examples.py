@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy import sparse
 
 import evergraph
 import record_outputs
@@ -49,7 +51,7 @@ SAYS = {
 
 
 def test_every_example_is_tested():
-    others = {"amazon_computers.py", "packages.py"}
+    others = {"amazon_computers.py", "packages.py", "served_packages.py"}
     assert {path.name for path in EXAMPLES.glob("*.py")} == {*SAYS, *others}
     assert [path.name for path in EXAMPLES.glob("*.ipynb")] == ["quickstart.ipynb"]
 
@@ -87,6 +89,32 @@ def test_packages_example_draws_a_grid_in_time(
     assert set(cells) == {"frozen", "joint", "joint, one release behind"}
     assert cells["frozen"][-1] == f"{(seen[0] + seen[1]) / 2:.1f} |"
     assert cells["joint"][-1] == f"{seen[2]:.1f} |"
+
+
+def test_served_packages_are_taught_release_by_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    for extra in ("fastapi", "uvicorn", "prometheus_client"):
+        pytest.importorskip(extra)
+    n, rng = 180, np.random.default_rng(0)
+    y = np.arange(n) % 3
+    x = sparse.csr_matrix((rng.random((n, 9)) < 0.2) + 3.0 * np.eye(9)[y], dtype=np.float32)
+    ends = np.stack([np.arange(n - 3), np.arange(3, n)])
+    when = np.arange(n) // 60
+    np.savez(
+        tmp_path / "ubuntu-packages.npz",
+        **{"x_data": x.data, "x_indices": x.indices, "x_indptr": x.indptr, "x_shape": x.shape},
+        **{"y": y, "class_names": np.array(["admin", "games", "libs"])},
+        **{"names": np.array([f"package-{at}" for at in range(n)]), "edge_index": ends},
+        **{"time": when, "edge_time": when[ends].max(axis=0)},
+    )
+    monkeypatch.setenv("EVERGRAPH_DATA", str(tmp_path))
+    run("served_packages.py", str(tmp_path / "state"), patch=monkeypatch)
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].startswith("release 0: 60 packages are learned into")
+    assert (
+        told[2] == "release 2: 60 packages are version 2; 100 % of those without a label are right"
+    )
 
 
 def test_notebook_runs_and_shows_what_it_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -19,6 +19,7 @@ import evergraph.config
 from evergraph.estimator import config as estimator_config
 from evergraph.estimator import store
 from evergraph.lab.paper import outcome
+from evergraph.serve import queue
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -43,6 +44,7 @@ def test_formats_are_those_that_are_written():
         "`results.json` of a run": str(evergraph.config.SCHEMA_VERSION),
         "an outcome of `reproduce`": str(outcome.SCHEMA_VERSION),
         "a state of the estimator": str(store.SCHEMA_VERSION),
+        "a served state's queue": str(queue.SCHEMA_VERSION),
         "a state's settings": str(estimator_config.SCHEMA_VERSION),
     }
 

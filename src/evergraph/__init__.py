@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from evergraph.lab.api import compare, run
     from evergraph.memory import SELECTORS
     from evergraph.methods import METHODS, Method, MethodConfig, TaskContext
+    from evergraph.serve.client import Client
     from evergraph.stream import Graph, GraphView, Protocol, TaskStream, datasets
     from evergraph.stream.datasets import load_graph
     from evergraph.testing import find_leaks
@@ -34,6 +35,7 @@ _MODULES = {
     "evergraph.memory": ["SELECTORS"],
     "evergraph.methods": ["METHODS", "Method", "MethodConfig", "TaskContext", "methods"],
     "evergraph.metrics": ["metrics"],
+    "evergraph.serve.client": ["Client"],
     "evergraph.stream": ["Graph", "GraphView", "Protocol", "TaskStream"],
     "evergraph.stream.datasets": ["datasets", "load_graph"],
     "evergraph.testing": ["find_leaks"],
@@ -42,6 +44,7 @@ _PLACES = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [
     "METHODS",
     "SELECTORS",
+    "Client",
     "ContinualNodeClassifier",
     "Graph",
     "GraphView",

@@ -142,6 +142,8 @@ class _Index:
 
     def cover(self, keys: Array) -> None:
         """Takes in keys that it lacks."""
+        if sum(run[0].size for run in self.runs) >= keys.size:
+            return  # who looks a name up does not wait for another thread
         with _extending:  # who predicts may do so while another thread learns
             runs = list(self.runs)
             begin = sum(run[0].size for run in runs)

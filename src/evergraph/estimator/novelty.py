@@ -198,14 +198,17 @@ def last_novel(state: State, device: torch.device) -> dict[str, Any] | None:
     asked = last[evenly_spaced(last.numel(), LOOKED_AT, last.device)]
     if not asked.numel():
         return None
-    found, _, groups = novel_nodes(state, device, rows=asked)
-    count, m = found.numel(), asked.numel()
-    noise = math.sqrt(REJECT * (1 - REJECT) * m * (1 + m / held))
+    groups = novel_nodes(state, device, rows=asked)[2]
+    return {"last": last.numel(), **counted(groups, asked.numel(), held)}
+
+
+def counted(groups: Array, asked: int, held: int) -> dict[str, Any]:
+    """Tells how many of the nodes asked are novel, and whether that is no chance."""
+    noise = math.sqrt(REJECT * (1 - REJECT) * asked * (1 + asked / held))
     return {
-        "last": last.numel(),
-        "asked": m,
-        "novel": count,
-        "expected": round(REJECT * m),
-        "surely": count > REJECT * m + SURELY * noise,
-        "groups": np.bincount(groups)[1:].tolist() if count else [],
+        "asked": asked,
+        "novel": groups.size,
+        "expected": round(REJECT * asked),
+        "surely": groups.size > REJECT * asked + SURELY * noise,
+        "groups": np.bincount(groups)[1:].tolist() if groups.size else [],
     }

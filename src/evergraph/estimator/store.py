@@ -173,14 +173,14 @@ class Store:
         remedy = "check the folder, or copy it to a place where you may write"
         with ExitStack() as stack, _sentences(self.path, "read", remedy):
             try:  # to write, so that whoever comes last tidies the log up
-                db = stack.enter_context(closing(_connect(self.path, "rw")))
+                db = stack.enter_context(closing(connect(self.path, "rw")))
                 self._check_schema(db)
             except sqlite3.OperationalError:
                 with suppress(FileNotFoundError):
                     if Path(f"{self.path}-wal").stat().st_size:
                         raise
                 # No room for SQLite's index of a log that is empty: there are no writers.
-                db = stack.enter_context(closing(_connect(self.path, "ro&immutable=1")))
+                db = stack.enter_context(closing(connect(self.path, "ro&immutable=1")))
                 self._check_schema(db)
             db.execute("PRAGMA query_only=ON")
             db.execute("BEGIN")
@@ -217,7 +217,7 @@ class Store:
             with _unwritable(self.folder / LOCK):
                 if not os.access(self.folder, os.W_OK):
                     raise OSError(0, "no permission, or a read-only place")
-                lock = stack.enter_context(closing(_connect(self.folder / LOCK, "rwc", timeout=0)))
+                lock = stack.enter_context(closing(connect(self.folder / LOCK, "rwc", timeout=0)))
                 self._take(lock)
             yield
 
@@ -266,7 +266,7 @@ class Store:
                 for end in ("", *BESIDE):
                     Path(f"{path}{end}").unlink(missing_ok=True)
             # Whatever is raised within ends the connection, and the transaction with it.
-            with closing(_connect(path, "rwc" if new else "rw")) as db:
+            with closing(connect(path, "rwc" if new else "rw")) as db:
                 if new:
                     db.executescript(SCHEMA)
                 self._check_schema(db)
@@ -306,7 +306,7 @@ class Store:
             return "another process"
 
 
-def _connect(path: Path, mode: str, timeout: float = PATIENCE) -> sqlite3.Connection:
+def connect(path: Path, mode: str, timeout: float = PATIENCE) -> sqlite3.Connection:
     """Connects to a regular file in the way that suits one from a stranger."""
     for name in (path, *(Path(f"{path}{end}") for end in BESIDE)):
         with suppress(FileNotFoundError):  # others may take the log away at any moment

@@ -133,11 +133,17 @@ def read_table(path: Path) -> Table:
         raise InputError(
             f"Expected to read '{path}' (got: {error.strerror}); check the path."
         ) from None
+    return parse_table(path, content)
+
+
+def parse_table(path: Path, content: bytes, most_cells: int | None = None) -> Table:
+    """Reads what is in a file; a table that declares more than ``most_cells`` is refused."""
+    suffix = path.suffix.lower()
     _arrow()  # says so if it is not there
     if suffix == ".txt":
         return _read_lines(path, content)
     try:
-        found = _read_csv(content) if suffix == ".csv" else _read_parquet(content)
+        found = _read_csv(content) if suffix == ".csv" else _read_parquet(content, most_cells)
         found.validate(full=True)  # text that is none, and words that are not in a dictionary
         names = found.column_names
         columns = {name: found.column(at).combine_chunks() for at, name in enumerate(names)}
@@ -243,7 +249,7 @@ def _read_csv(content: bytes) -> Any:
     )
 
 
-def _read_parquet(content: bytes) -> Any:
+def _read_parquet(content: bytes, most_cells: int | None = None) -> Any:
     from pyarrow import parquet  # noqa: PLC0415 - an extra
 
     arrow = _arrow()
@@ -269,6 +275,11 @@ def _read_parquet(content: bytes) -> Any:
         )
     # Not by column: pyarrow ends the process on some that are damaged.
     unpacked = sum(about.row_group(at).total_byte_size for at in range(about.num_row_groups))
+    if most_cells is not None and max(cells, unpacked // 8) > most_cells:
+        raise InputError(
+            f"Expected at most {most_cells} cells, of 8 bytes each (got {cells} in {unpacked} "
+            "bytes); split it."
+        )
     if unpacked > FREE_BYTES + CELLS_PER_BYTE * len(content):
         raise InputError(
             f"Expected at most {CELLS_PER_BYTE} times the size of the file when unpacked (got "

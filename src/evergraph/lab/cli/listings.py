@@ -34,6 +34,7 @@ from evergraph.stream.datasets.packages import build_packages
 #: The extras of the package: what each installs, and what for.
 EXTRAS = {
     "tables": ("pyarrow", "CSV and Parquet files for learn and predict"),
+    "serve": ("fastapi", "evergraph serve"),
     "report": ("matplotlib", "figures for papers"),
     "tune": ("optuna", "evergraph tune"),
     "pyg": ("torch-geometric", "downloads of Amazon Computers and Reddit"),

@@ -17,7 +17,7 @@ from typing import Any
 from evergraph.errors import InputError
 from evergraph.files import make_folder, write_atomic
 
-#: The programs: of runs, of a state, of the field, each in the order of its parts.
+#: The programs: of runs, of a state, of the field, of a server, each in the order of its parts.
 SCRIPTS: dict[str, list[str]] = json.loads(
     resources.files(__name__).joinpath("scripts.json").read_text("utf-8")
 )
@@ -29,9 +29,10 @@ def render_page(data: dict[str, Any], program: str = "runs") -> str:
     """Puts template, style, program and data together.
 
     The policy in the page's head lets exactly this program and this style run and lets the
-    browser fetch nothing.
+    browser fetch nothing, a live page from its own server alone.
     """
-    style = _part("page.css")
+    live = program == "live"
+    style = _part("page.css") + (_part("live.css") if live else "")
     script = '"use strict";\n(() => {\n' + "\n".join(map(_part, SCRIPTS[program])) + "\n})();\n"
     return Template(_part("page.html")).substitute(
         title=html.escape(data["title"]),
@@ -40,7 +41,15 @@ def render_page(data: dict[str, Any], program: str = "runs") -> str:
         style=style,
         script=script,
         data=embed(data),
+        eyebrow="Evergraph, served" if live else "Evergraph report",
+        connect=" connect-src 'self';" if live else "",
     )
+
+
+def live_page(title: str) -> str:
+    """Makes the page of a server, without anything of the state, which may need a token."""
+    order = ["accuracy", "classes", "median", "p99"]
+    return render_page({"title": title, "order": order}, "live")
 
 
 def embed(data: Any) -> str:

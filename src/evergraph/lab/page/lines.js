@@ -1,7 +1,7 @@
 // Lines with 95 % intervals, over time or over buffer size.
 
 // Series: {name, points: [{x, n, mean, std, low, high, note}]}.
-function linesChart(host, label, series, { height = 300, xTitle, xName, limits = [0, 100] }) {
+function linesChart(host, label, series, { height = 300, xTitle, xName, limits = [0, 100], xText = String }) {
   const points = series.flatMap((part) => part.points).filter((point) => point.mean !== null);
   if (!points.length) return host.append(h("p", { class: "empty" }, "Every line is switched off."));
   const wide = extent(points.flatMap((point) => [point.mean, point.low, point.high]));
@@ -34,7 +34,7 @@ function linesChart(host, label, series, { height = 300, xTitle, xName, limits =
     const apart = Math.ceil((xs.length * 26) / (width - left - right));
     for (const value of xs.filter((_, index) => index % apart === 0))
       svg.append(
-        text(x(value), bottom + 18, String(value), { class: "tick", "text-anchor": "middle" }),
+        text(x(value), bottom + 18, xText(value), { class: "tick", "text-anchor": "middle" }),
       );
     svg.append(
       text((left + width - right) / 2, height - 4, xTitle, {
@@ -73,9 +73,9 @@ function linesChart(host, label, series, { height = 300, xTitle, xName, limits =
           y: py,
           lines: [
             part.name,
-            `${xName} ${point.x}: ${spread(point)}`,
+            `${xName} ${xText(point.x)}: ${spread(point)}`,
             point.low === null
-              ? plural(point.n, "run")
+              ? (point.note ?? plural(point.n, "run"))
               : `95 % interval ${range(point.low, point.high)}, n = ${point.n}`,
           ],
         });

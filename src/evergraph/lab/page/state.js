@@ -130,18 +130,8 @@ function why(body) {
   const host = h("div");
   const paint = (at) => {
     const one = shown.why[at];
-    const row = ({ name, adds, steps }) => {
-      const where = steps === undefined ? "" : steps ? `, ${plural(steps, "edge")} away` : ", itself";
-      const value = (100 * adds) / Math.abs(one.margin || 1);
-      const lines = [`${name}${where}`, `${number(value, 1, true)} % of the margin`];
-      return { name: String(name), value, low: null, high: null, claim: null, colour: hue(0), lines };
-    };
     host.replaceChildren(h("p", { class: "note" }, one.text));
-    for (const what of ["nodes", "features"]) {
-      const rows = [...one[`${what}_for`], ...[...one[`${what}_against`]].reverse()].map(row);
-      host.append(h("h3", {}, what === "nodes" ? "By node" : "By feature"));
-      rowsChart(host, `What ${what} add to the margin, percent`, rows, { origin: 0, sign: true, whole: true });
-    }
+    contributions(host, one);
   };
   const options = shown.why.map((one, at) => [String(at), one.id]);
   body.append(h("div", { class: "tools" }, choice("Node", options, "0", paint)), host);

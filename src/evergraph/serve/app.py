@@ -1,0 +1,255 @@
+"""The application: paths, and what they answer."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import sqlite3
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse
+
+from evergraph import __version__
+from evergraph.errors import InputError, one_line
+from evergraph.serve.answers import Answers
+from evergraph.serve.guard import Guard, Impatient, Limits, Tokens, media_type
+from evergraph.serve.metrics import Metrics
+from evergraph.serve.queue import MOST_WAITING, Full, Queue
+from evergraph.serve.requests import (
+    JSON,
+    MOST_ASKED,
+    SUFFIXES,
+    TABLES,
+    Question,
+    Teaching,
+    form_of,
+    read_body,
+)
+from evergraph.serve.teaching import Acceptance
+from evergraph.serve.version import NotFound
+from evergraph.serve.worker import Worker, log
+
+#: Bodies of so many bytes are read in no time.
+SHORT = 1 << 14
+ARROW = "application/vnd.apache.arrow.stream"
+#: Changes that the page shows.
+SHOWN = 12
+#: Nobody may show a page of ours within their own.
+FRAMED = {"Content-Security-Policy": "frame-ancestors 'none'"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a state is served."""
+
+    folder: Path
+    read_only: bool = False
+    device: str = "auto"
+    tokens: Tokens = field(default_factory=Tokens)
+    limits: Limits = field(default_factory=Limits)
+    most_waiting: int = MOST_WAITING
+    page: str = field(default="", repr=False)  # HTML for whoever opens the address in a browser
+
+
+def make_app(options: Options) -> Guard:
+    """Builds the application of one state; nothing is opened before it starts."""
+    metrics = Metrics()
+    parts: dict[str, Any] = {}
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        queue = None if options.read_only else Queue(options.folder, options.most_waiting)
+        answers = Answers(options.folder) if queue is None else Answers(options.folder, queue.busy)
+        answers.start()
+        parts["answers"] = answers
+        if queue is not None:
+            worker = Worker(options.folder, options.device, queue)
+            worker.start()
+            parts.update(queue=queue, worker=worker, teaching=Acceptance(answers, queue, worker))
+        log("ready", version=answers.version.number, read_only=options.read_only)
+        yield
+        if not options.read_only:
+            parts["teaching"].stop()
+            parts["worker"].stop()
+        await answers.stop()
+
+    app = FastAPI(
+        title="Evergraph", version=__version__, lifespan=life, docs_url=None, redoc_url=None
+    )
+    _add_failures(app)
+    _add_watching(app, options, metrics, parts)
+
+    def teaching() -> Acceptance:
+        if options.read_only:
+            raise HTTPException(403, "Expected a server that learns (this one is read-only).")
+        found: Acceptance = parts["teaching"]
+        return found
+
+    @app.post("/predict", summary="Predict known or new nodes", openapi_extra=_body(Question))
+    async def predict(request: Request) -> Response:
+        body = await request.body()
+        if len(body) < SHORT:
+            question = read_body(Question, body)
+        else:  # others need not wait for it
+            question = await asyncio.to_thread(read_body, Question, body)
+        if ARROW in request.headers.get("accept", ""):
+            return Response(await parts["answers"].table(question), media_type=ARROW)
+        if len(question.ids) > MOST_ASKED:
+            raise InputError(
+                f"Expected at most {MOST_ASKED} ids as JSON (got {len(question.ids)}); ask for "
+                f"'{ARROW}', or for fewer."
+            )
+        return JSONResponse(await parts["answers"].predict(question))
+
+    @app.get("/nodes/{name:path}", summary="Describe a known node")
+    async def node(name: str) -> JSONResponse:
+        return JSONResponse(await parts["answers"].node(name))
+
+    @app.post(
+        "/changes",
+        status_code=202,
+        summary="Teach: nodes, edges, labels, updates, removals",
+        openapi_extra=_body(Teaching, *SUFFIXES),
+    )
+    async def change(request: Request) -> JSONResponse:
+        key, kind = request.headers.get("idempotency-key"), request.headers["content-type"]
+        form = form_of(media_type(kind), request.query_params.get("table"))
+        told = await teaching().accept(form, await request.body(), key)
+        where = {"Location": f"/changes/{told['number']}"}
+        return JSONResponse(told, status_code=202, headers=where)
+
+    @app.get("/changes/{number}", summary="What became of a change")
+    async def changed(number: int) -> JSONResponse:
+        found = await teaching().get(number) if 0 < number < 1 << 62 else None
+        if found is None:
+            raise NotFound("Expected the number of a change (got another); correct it.")
+        return JSONResponse(found)
+
+    return Guard(app, options.limits, options.tokens, metrics)
+
+
+def _add_watching(app: FastAPI, options: Options, metrics: Metrics, parts: dict[str, Any]) -> None:
+    """Adds what is for whoever watches: people, Prometheus, systemd."""
+
+    @app.get("/health", summary="Whether the process answers")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.get("/ready", summary="Whether a state is there to answer from, and its version")
+    async def ready() -> dict[str, Any]:
+        return {"status": "ready", "version": parts["answers"].version.number}
+
+    @app.get("/metrics", summary="Counts and measures for Prometheus")
+    async def measures() -> Response:
+        text = metrics.text(parts["answers"], parts.get("queue"))
+        return Response(text, media_type="text/plain; version=0.0.4")
+
+    @app.get("/status", summary="What an operator wants to know; what is known is left out")
+    async def status(known: str = "") -> JSONResponse:
+        number, about = await parts["answers"].about()
+        told: dict[str, Any] = {"version": number, "read_only": options.read_only}
+        told |= {"now": time.time(), "latency": metrics.recent(), "queue": None, "last": []}
+        queue, novel = parts.get("queue"), parts["answers"].novel
+        if queue is not None:
+            told["queue"] = (await asyncio.to_thread(queue.state))[0]
+            told["last"] = await asyncio.to_thread(queue.last, SHOWN)
+        told["tag"] = f"{number}-{novel and novel['version']}"
+        if known != told["tag"]:
+            told |= {"about": about, "novel": novel}
+        return JSONResponse(told)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return HTMLResponse(_page(app.openapi()), headers=FRAMED)
+
+    if options.page:
+
+        @app.get("/", include_in_schema=False)
+        async def page() -> HTMLResponse:
+            return HTMLResponse(options.page, headers=FRAMED)
+
+
+def settings(options: Options) -> dict[str, Any]:
+    """Returns what uvicorn is run with."""
+    return {
+        "lifespan": "on",
+        "ws": "none",
+        "http": partial(Impatient, patience=options.limits.body_seconds),
+        "access_log": False,
+        "log_level": "warning",
+        "server_header": False,
+        "proxy_headers": False,
+        "limit_concurrency": 2 * options.limits.requests + 8,  # connections
+        "h11_max_incomplete_event_size": 1 << 15,  # bytes of headers
+        "timeout_keep_alive": 15,
+        "timeout_graceful_shutdown": 10,
+    }
+
+
+def _add_failures(app: FastAPI) -> None:
+    """Turns what goes wrong into one sentence, without a word about the inside."""
+
+    def told(status: int, sentence: str, wait: int = 0) -> JSONResponse:
+        headers = {"Retry-After": str(wait)} if wait else None
+        return JSONResponse({"error": sentence}, status_code=status, headers=headers)
+
+    @app.exception_handler(InputError)
+    async def wrong(_: Request, error: InputError) -> JSONResponse:
+        return told(404 if isinstance(error, NotFound) else 422, str(error))
+
+    @app.exception_handler(RequestValidationError)
+    async def odd(_: Request, error: RequestValidationError) -> JSONResponse:
+        return told(422, one_line(f"Expected another value: {error.errors()[0]['msg']}."))
+
+    @app.exception_handler(404)
+    @app.exception_handler(HTTPException)
+    @app.exception_handler(405)
+    async def refused(_: Request, error: HTTPException) -> JSONResponse:
+        return told(error.status_code, str(error.detail))
+
+    @app.exception_handler(Full)
+    async def full(_: Request, __: Full) -> JSONResponse:
+        return told(503, "Expected room in the queue (it is full); send it again later.", 2)
+
+    @app.exception_handler(sqlite3.Error)
+    async def stuck(_: Request, error: sqlite3.Error) -> JSONResponse:
+        log("queue failed", error=str(error))
+        return told(503, "Expected to store the change (the disk refused); send it again later.", 5)
+
+    @app.exception_handler(Exception)
+    async def failed(_: Request, error: Exception) -> JSONResponse:
+        log("failed", error=one_line(repr(error)))
+        return told(500, "Something failed inside; the log says what.")
+
+
+def _body(kind: type[Question] | type[Teaching], *tables: str) -> dict[str, Any]:
+    content: dict[str, Any] = {JSON: {"schema": kind.model_json_schema()}}
+    content |= {name: {"schema": {"type": "string", "format": "binary"}} for name in tables}
+    found: dict[str, Any] = {"requestBody": {"required": True, "content": content}}
+    if tables:
+        about = {"type": "string", "enum": list(TABLES)}
+        told = "What a table of CSV or Parquet holds."
+        found["parameters"] = [
+            {"name": "table", "in": "query", "schema": about, "description": told}
+        ]
+    return found
+
+
+def _page(openapi: dict[str, Any]) -> str:
+    """Lists the paths; the usual page of FastAPI loads scripts from elsewhere."""
+    rows = "".join(
+        f"<tr><td><code>{html.escape(f'{method.upper()} {path}')}</code></td>"
+        f"<td>{html.escape(about['summary'])}</td></tr>"
+        for path, methods in openapi["paths"].items()
+        for method, about in methods.items()
+    )
+    head = "<!doctype html><html lang=en><meta charset=utf-8><title>Evergraph</title>"
+    return f'{head}<h1>Evergraph</h1><table>{rows}</table><p><a href="/openapi.json">OpenAPI</a>'

@@ -1,0 +1,134 @@
+"""Watching: what an operator wants to know of a version; of a large one a process finds out."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from evergraph.errors import InputError
+from evergraph.estimator.novelty import LOOKED_AT, Novelty, counted, novel_nodes
+from evergraph.estimator.state import Entry, State
+from evergraph.estimator.transaction import load_state
+
+CPU = torch.device("cpu")
+#: The most changes that are shown, the last ones, and nodes of a group of novel ones.
+MOST_CHANGES, MOST_SHOWN = 200, 20
+
+
+def describe(state: State) -> dict[str, Any]:
+    """Tells how a state has fared, and what deserves attention; nothing is predicted."""
+    from evergraph.estimator.diagnosis import noticed  # noqa: PLC0415 - SciPy's tests are large
+
+    last, held = state.history[-1] if state.history else None, state.held_out.labels
+    judged = torch.bincount(held, minlength=len(state.classes)).tolist()
+    accuracy = list(last.class_accuracy) if last is not None else []
+    return {
+        "method": state.config.method,
+        "nodes": state.graph.num_nodes,
+        "edges": state.graph.num_edges,
+        "labels": state.shown.length,
+        "classes": [
+            {"name": str(name), "labels": count, "held_out": part, "accuracy": value}
+            for name, count, part, value in zip(
+                state.classes, state.class_labels, judged, accuracy, strict=True
+            )
+        ],
+        "whole": bool(state.classes) and isinstance(state.classes[0], int),
+        "warnings": noticed(state),
+        "alarms": alarms(state),
+        "changes": [_change(entry) for entry in state.history[-MOST_CHANGES:]],
+    }
+
+
+def alarms(state: State) -> dict[str, int]:
+    """Counts the alarms of the last change by their kind."""
+    last = state.history[-1].watch if state.history else []
+    kinds = [one.kind for one in last if one.alarm]
+    return {kind: kinds.count(kind) for kind in ("accuracy", "confidence", "features", "degrees")}
+
+
+def _change(entry: Entry) -> dict[str, Any]:
+    from evergraph.estimator.watch import wilson  # noqa: PLC0415 - as above
+
+    judged, low, high = sum(entry.class_judged), None, None
+    if entry.accuracy is not None and judged:
+        ends = wilson(entry.accuracy * judged / 100, judged)
+        low, high = (round(100 * end, 2) for end in ends)
+    return {
+        **{"change": entry.step + 1, "kind": entry.kind, "nodes": entry.num_nodes},
+        **{"labels": entry.trained_on, "classes": len(entry.class_accuracy)},
+        **{"new_classes": entry.new_classes, "alarms": sum(one.alarm for one in entry.watch)},
+        **{"n": judged, "mean": entry.accuracy, "low": low, "high": high, "std": None},
+        "by_class": [None if a is None else round(a, 1) for a in entry.class_accuracy],
+    }
+
+
+def find_novel(state: State) -> dict[str, Any]:
+    """Groups those of the last nodes without a label that fit no known class."""
+    rows = state.unlabelled()[-LOOKED_AT:]
+    try:
+        if not state.classes or not rows.numel():
+            raise InputError("There are no nodes without a label, or no classes yet.")
+        found, scores, groups = novel_nodes(state, CPU, rows=rows)
+    except InputError as error:  # too few held-out nodes to tell
+        return {"sentence": str(error)}
+    told = counted(groups, rows.numel(), state.held_out.pairs.length)
+    likely = state.logits(CPU, found).argmax(dim=1).tolist()
+    names, parts = state.graph.names.take(found.numpy()), []
+    for number in range(1, 1 + len(told["groups"])):
+        at = np.flatnonzero(groups == number)[:MOST_SHOWN].tolist()
+        nodes = [
+            {"id": names[i], "novelty": float(scores[i]), "nearest": str(state.classes[likely[i]])}
+            for i in at
+        ]
+        parts.append({"size": told["groups"][number - 1], "nodes": nodes})
+    return {**told, "groups": parts}
+
+
+class Apart(NamedTuple):
+    """What a process of its own found in a version: novel nodes, and how novel every node is."""
+
+    number: int
+    checksum: bytes
+    found: dict[str, Any]
+    scores: np.ndarray[Any, np.dtype[np.float32]]
+
+    @classmethod
+    def read(cls, told: bytes) -> Apart:
+        """Reads what the process wrote."""
+        number, checksum, found, scores = json.loads(told)
+        values = np.frombuffer(base64.b64decode(scores), dtype=np.float32)
+        return cls(number, bytes.fromhex(checksum), found, values)
+
+    def write(self) -> str:
+        """Writes a line of JSON."""
+        scores = base64.b64encode(self.scores.tobytes()).decode()
+        return json.dumps([self.number, self.checksum.hex(), self.found, scores])
+
+    @classmethod
+    def find(cls, folder: Path) -> Apart:
+        """Looks at the newest version in a folder."""
+        state, number = load_state(folder)
+        assert state.saved is not None
+        found, every = find_novel(state), torch.arange(state.graph.num_nodes)
+        scores = Novelty.of(state, CPU).scores(state, every).astype(np.float32)
+        return cls(number, state.saved[2].checksum, found, scores)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    with suppress(OSError, AttributeError):
+        os.nice(10)  # whoever answers and learns goes first
+    line = Apart.find(Path(sys.argv[1])).write()
+    with suppress(BrokenPipeError):
+        print(line, flush=True)
