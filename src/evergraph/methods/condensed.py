@@ -24,6 +24,7 @@ from evergraph.events import Epoch
 from evergraph.memory.synthetic import SyntheticNodes, check_rows
 from evergraph.methods.base import Method, MethodConfig
 from evergraph.methods.context import TaskContext
+from evergraph.nn.model import Adam
 
 
 class CondensedConfig(MethodConfig):
@@ -86,8 +87,7 @@ class Condensing(Method[ConfigT]):
         moves = (new > 0) | (had != has)
         rows = memory.rows.clone().requires_grad_()
         lr = self.config.condense_lr * float(memory.rows.square().mean().sqrt())
-        on_cuda = ctx.device.type == "cuda"
-        optimizer = torch.optim.Adam([rows], lr=lr, fused=True, capturable=on_cuda)
+        optimizer = Adam([rows], lr)
 
         def step() -> Tensor:
             with torch.no_grad():

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from evergraph.closed_form.selection import Metric
 from evergraph.nn.cuda_graphs import RecordedStep
-from evergraph.nn.model import ModelConfig, NodeClassifier, Output
+from evergraph.nn.model import Adam, ModelConfig, NodeClassifier, Output
 from evergraph.nn.receptive_field import ReceptiveField, StepFields, sample_field
 from evergraph.rng import make_generator
 from evergraph.stream.adjacency import Adjacency
@@ -93,7 +93,7 @@ class TaskContext:
     final: bool
     plain: bool = False
     batch_size: int | None = None
-    optimizer: torch.optim.Optimizer | None = None
+    optimizer: Adam | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     report: dict[str, Any] = field(default_factory=dict)
     class_names: Sequence[str] = ()
@@ -164,12 +164,9 @@ class TaskContext:
     def adopt_model(self, model: NodeClassifier) -> NodeClassifier:
         """Takes a network, whose shape may have changed, and resets Adam."""
         self.model = model.to(self.device)
-        self.optimizer = torch.optim.Adam(
-            self.model.parameters(),
-            lr=self.training.lr,
-            weight_decay=self.training.weight_decay,
-            fused=True,
-            capturable=self.device.type == "cuda",
+        training = self.training
+        self.optimizer = Adam(
+            self.model.parameters(), training.lr, weight_decay=training.weight_decay
         )
         return self.model
 

@@ -19,7 +19,7 @@ from evergraph.events import Epoch
 from evergraph.methods.base import Descent, Reads, SearchSpace, nested_sample
 from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import REPLAY_SEARCH, ReplayBase, ReplayConfig
-from evergraph.nn.model import NodeClassifier
+from evergraph.nn.model import Adam, NodeClassifier
 from evergraph.stream.adjacency import Pattern
 from evergraph.stream.tasks import LabelledNodes
 from evergraph.structure import (
@@ -183,10 +183,7 @@ def train_link_predictor(
     view, dropout = ctx.view, ctx.generator("link dropout")
     classes, init = view.num_classes, ctx.generator("link init", "cpu")
     model = NodeClassifier(ctx.model_config, view.num_features, classes, init).to(ctx.device)
-    on_cuda = ctx.device.type == "cuda"
-    optimizer = torch.optim.Adam(
-        model.parameters(), lr=config.link_lr, fused=True, capturable=on_cuda
-    )
+    optimizer = Adam(model.parameters(), config.link_lr)
     plain = ctx.model_config.attention == "plain"
 
     def step() -> Tensor:
