@@ -558,8 +558,9 @@ class GrowingGraph:
         from evergraph.kernels import forward_star  # noqa: PLC0415 - numba is slow to import
 
         found: tuple[Array, Array, Array, Array, Array]
-        place = np.zeros(self.num_nodes, dtype=np.int64)
-        found = forward_star.reach(*self._chains(), nodes.numpy(), depth, place)
+        chains, place = self._chains(), np.zeros(self.num_nodes, dtype=np.int32)
+        degree = self._star.degree
+        found = forward_star.reach(*chains, nodes.numpy(), depth, degree, place)
         return found
 
     def degree_of(self, rows: Tensor) -> Tensor:
