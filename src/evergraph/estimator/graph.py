@@ -7,7 +7,8 @@ one place.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -115,6 +116,11 @@ class Grown:
         if self._buffer.mapped is not None:
             self._buffer.mapped.count(rows.numel())
         return taken
+
+    def at_hand(self) -> AbstractContextManager[None]:
+        """Keeps rows that are read from a file in memory until the end."""
+        mapped = self._buffer.mapped
+        return nullcontext() if mapped is None else mapped.hold()
 
     def append(self, rows: Array) -> Grown:
         """Returns the array with rows below, in the time that these take on average."""
@@ -507,6 +513,13 @@ class GrowingGraph:
         graph. Nodes ``beside`` come with their direct neighbours. With ``links`` edges into the rim
         are there as well, as far as they lead from the part.
         """
+        rows, part = self.cut(nodes, depth, beside, links=links)
+        return Neighbourhood(rows, self.take(rows), part)
+
+    def cut(
+        self, nodes: Tensor, depth: int, beside: Tensor | None = None, *, links: bool = False
+    ) -> tuple[Tensor, Adjacency]:
+        """Returns the nodes and edges of a :meth:`neighbourhood`, and reads no features."""
         if beside is not None:
             inner, depth = self._reach(nodes, depth - 1)[0], 1
             nodes = torch.cat([torch.from_numpy(inner), beside])
@@ -522,8 +535,11 @@ class GrowingGraph:
         rows = torch.from_numpy(found[order])
         arcs = self.arcs_at(via, rows)
         part = Adjacency.from_edges(torch.from_numpy(pairs), order.size, links, arcs)
-        part = replace(part, whole_degree=self.degree_of(rows))
-        return Neighbourhood(rows, self.take(rows), part)
+        return rows, replace(part, whole_degree=self.degree_of(rows))
+
+    def around(self, nodes: Tensor, depth: int) -> Tensor:
+        """Lists nodes and all within ``depth`` steps, each once, the nearest first."""
+        return torch.from_numpy(self._reach(nodes, depth)[0])
 
     def field(self, nodes: Tensor, depth: int) -> ReceptiveField:
         """Finds what ``depth`` layers need to give the rows of nodes, each once, exactly.
@@ -541,6 +557,14 @@ class GrowingGraph:
             part = Adjacency.between(sources[edges], targets[edges], own, degree[:outer])
             graphs.append(replace(part, arcs=self.arcs_at(via[edges], rows[:outer])))
         return ReceptiveField(rows, tuple(reversed(graphs)), None)
+
+    @contextmanager
+    def at_hand(self) -> Iterator[None]:
+        """Keeps features that are read from a file in memory until the end."""
+        with ExitStack() as stack:
+            for part in self.arrays.values():
+                stack.enter_context(part.at_hand())
+            yield
 
     def take(self, rows: Tensor) -> Features:
         """Copies the features of some nodes."""

@@ -39,6 +39,7 @@ from evergraph.nn.encoders import Block
 from evergraph.nn.model import Output
 from evergraph.nn.receptive_field import ReceptiveField, receptive_field
 from evergraph.stream import Adjacency, GraphView, LabelledNodes
+from evergraph.stream.adjacency import find_sorted, sort_keys, unique_keys
 from evergraph.stream.features import Scale
 from evergraph.train import (
     Learner,
@@ -159,8 +160,13 @@ class Edits:
     @classmethod
     def between(cls, before: Adjacency, after: Adjacency) -> Edits:
         """Compares two graphs of the same nodes."""
-        added = after.keys[~before.has_edges(after.src, after.dst)]
-        deleted = before.keys[~after.has_edges(before.src, before.dst)]
+        both = sort_keys(torch.cat([before.keys, after.keys]))
+        same = both[1:] == both[:-1]
+        alone = torch.ones_like(both, dtype=torch.bool)
+        alone[1:] &= ~same
+        alone[:-1] &= ~same
+        there = find_sorted(after.keys, changed := both[alone]) >= 0
+        added, deleted = changed[there], changed[~there]
         return cls(_undirected(added, before.num_nodes), _undirected(deleted, before.num_nodes))
 
     def __bool__(self) -> bool:
@@ -184,24 +190,21 @@ class Edits:
         # The graph may have gained or lost some of these edges itself since.
         added = self.added[:, ~graph.has_edges(self.added)]
         deleted = self.deleted[:, graph.has_edges(self.deleted)]
-        inner = torch.unique(torch.cat([nodes, _others(added, nodes)]))
+        inner = unique_keys(torch.cat([nodes, _others(added, unique_keys(nodes))]))
         for _ in range(depth - 1):
-            around = graph.neighbourhood(inner, 1).nodes
-            inner = torch.unique(torch.cat([around, _others(added, around)]))
-        near = graph.neighbourhood(inner, 1)
-        degree = near.adjacency.whole_degree
+            around = sort_keys(graph.around(inner, 1))
+            inner = unique_keys(torch.cat([around, _others(added, around)]))
+        near, part = graph.cut(inner, 1)
+        degree = part.whole_degree
         assert degree is not None
+        there = []
         for pairs, sign in ((added, 1), (deleted, -1)):
-            ends = pairs.flatten()
-            ends = ends[torch.isin(ends, near.nodes)]
-            counts = torch.bincount(near.rows(ends), minlength=degree.numel())
+            rows = find_sorted(near, pairs)
+            counts = torch.bincount(rows[rows >= 0], minlength=degree.numel())
             degree = degree + sign * counts
-        there = (
-            near.rows(pairs[:, torch.isin(pairs, near.nodes).all(dim=0)])
-            for pairs in (added, deleted)
-        )
-        after = replace(near.adjacency.edit(*there), whole_degree=degree)
-        return receptive_field(near.nodes, after, near.rows(nodes), depth)
+            there.append(rows[:, (rows >= 0).all(dim=0)])
+        after = replace(part.edit(*there), whole_degree=degree)
+        return receptive_field(near, after, torch.searchsorted(near, nodes), depth)
 
     def renumbered(self, new_rows: Tensor) -> Edits:
         """Follows nodes to new rows; pairs with a removed end are dropped."""
@@ -642,8 +645,8 @@ def _percent(right: Tensor) -> float | None:
 
 
 def _others(pairs: Tensor, nodes: Tensor) -> Tensor:
-    """Returns the other ends of pairs ``[2, *]`` that have an end among nodes."""
-    return pairs.flip(0)[torch.isin(pairs, nodes)]
+    """Returns the other ends of pairs ``[2, *]`` that have an end among nodes, which ascend."""
+    return pairs.flip(0)[find_sorted(nodes, pairs) >= 0]
 
 
 def _undirected(keys: Tensor, num_nodes: int) -> Tensor:

@@ -16,7 +16,12 @@ from torch.nn import functional
 from evergraph.closed_form.selection import Metric
 from evergraph.nn.cuda_graphs import RecordedStep
 from evergraph.nn.model import Adam, ModelConfig, NodeClassifier, Output
-from evergraph.nn.receptive_field import ReceptiveField, StepFields, sample_field
+from evergraph.nn.receptive_field import (
+    ReceptiveField,
+    StepFields,
+    receptive_field,
+    sample_field,
+)
 from evergraph.rng import make_generator
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.features import Features
@@ -208,6 +213,8 @@ class TaskContext:
         seen = self.view.features if features is None else features
         part = ReceptiveField(seen, graph, nodes)
         if not self.network.training:
+            if nodes is not None and graph.whole_degree is not None and not self.plain:
+                part = receptive_field(seen, graph, nodes, self.model_config.num_layers)
             return self._run(part)
         if nodes is not None and self.batch_size is not None:
             part = self.sample(nodes, graph)

@@ -66,6 +66,29 @@ def receptive_field(
     return ReceptiveField(cut, tuple(reversed(graphs)), rows)
 
 
+def surroundings(
+    features: Features, graph: Adjacency, wanted: Tensor, depth: int
+) -> ReceptiveField:
+    """Cuts out the wanted nodes and all within ``depth`` steps, as one graph.
+
+    It has the edges of all that are nearer, from both ends. The wanted nodes get the rows that they
+    have on the whole graph.
+    """
+    inner = needed = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
+    needed[wanted] = True
+    for _ in range(depth):
+        inner, needed = needed, needed.clone()
+        needed[graph.src[inner[graph.dst]]] = True
+    joined = inner[graph.dst] | inner[graph.src]
+    nodes = torch.nonzero(needed).flatten()
+    place = _places(nodes, graph.num_nodes)
+    edges = torch.stack([place[graph.src[joined]], place[graph.dst[joined]]])
+    degree = graph.degree if graph.whole_degree is None else graph.whole_degree
+    part = Adjacency.from_edges(edges, nodes.numel(), graph.symmetric)
+    part = replace(part, whole_degree=degree[nodes]).weighed_as(graph, nodes)
+    return ReceptiveField(features[nodes], part, place[wanted])
+
+
 def _places(nodes: Tensor, num_nodes: int) -> Tensor:
     """Tells where each node is in a list, ``[n]``; −1 where it is not."""
     place = torch.full((num_nodes,), -1, device=nodes.device)
@@ -78,7 +101,8 @@ class StepFields:
 
     The n-th list of a step is compared with the n-th of the step before: the first time it is only
     noted, the second time its field is found, and a list that is drawn anew at every step costs no
-    more than the comparison.
+    more than the comparison. Of a part of a graph, where most nodes are at the rim, it is found at
+    once.
     """
 
     def __init__(self, features: Features, graph: Adjacency, depth: int) -> None:
@@ -94,8 +118,11 @@ class StepFields:
         """Returns the field of the step's next list, None while it may still change."""
         at, self._at = self._at, self._at + 1
         if at == len(self._known):
-            self._known.append((nodes, None))
-            return None
+            cut = None
+            if self.graph.whole_degree is not None:
+                cut = receptive_field(self.features, self.graph, nodes, self.depth)
+            self._known.append((nodes, cut))
+            return cut
         before, field = self._known[at]
         # A recorded step cannot compare; it is recorded after steps in which all was the same.
         recording = nodes.is_cuda and torch.cuda.is_current_stream_capturing()
