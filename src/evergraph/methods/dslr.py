@@ -20,7 +20,8 @@ from evergraph.methods.base import Descent, Reads, SearchSpace, nested_sample
 from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import REPLAY_SEARCH, ReplayBase, ReplayConfig
 from evergraph.nn.model import Adam, NodeClassifier
-from evergraph.stream.adjacency import Pattern
+from evergraph.nn.receptive_field import ReceptiveField, surroundings
+from evergraph.stream.adjacency import Adjacency, Pattern
 from evergraph.stream.tasks import LabelledNodes
 from evergraph.structure import (
     Refinement,
@@ -178,16 +179,22 @@ def train_link_predictor(
     """Trains φ^t, a fresh network, on λ·L_link + (1 − λ)·L_node (Eq. 8).
 
     Yields every epoch and returns the embeddings ``z`` of all nodes seen, ``[n, d]``, without
-    dropout. It trains on parts of the graph where the classifier does.
+    dropout. It trains on parts of the graph where the classifier does; where only a part is shown,
+    on what is around current and replayed nodes.
     """
     view, dropout = ctx.view, ctx.generator("link dropout")
+    labelled = torch.cat([view.train_nodes, buffer.nodes])
+    near = ReceptiveField(view.features, view.adjacency, labelled)
+    if view.adjacency.whole_degree is not None and ctx.batch_size is None:
+        depth = ctx.model_config.num_layers
+        near = surroundings(view.features, view.adjacency, labelled, depth)
     classes, init = view.num_classes, ctx.generator("link init", "cpu")
     model = NodeClassifier(ctx.model_config, view.num_features, classes, init).to(ctx.device)
     optimizer = Adam(model.parameters(), config.link_lr)
     plain = ctx.model_config.attention == "plain"
 
     def step() -> Tensor:
-        part = _draw(ctx, model, buffer)
+        part = _draw(ctx, model, buffer, near)
         link = link_loss(part.h, part.edges, part.negatives, plain, config.link_loss)  # Eq. 6
         loss = config.lam * share * link  # Eq. 8
         if config.lam < 1:
@@ -225,17 +232,21 @@ class _Part(NamedTuple):
     labels: tuple[Tensor, Tensor]  # of either
 
 
-def _draw(ctx: TaskContext, model: NodeClassifier, buffer: LabelledNodes) -> _Part:
+def _draw(
+    ctx: TaskContext, model: NodeClassifier, buffer: LabelledNodes, near: ReceptiveField
+) -> _Part:
     """Takes all edges, as many non-edges and all labelled nodes, or a batch of each."""
     view, graph, size = ctx.view, ctx.view.adjacency, ctx.batch_size
     dropout, generator = ctx.generator("link dropout"), ctx.generator("link negatives")
     attention, current = model.config.attention, LabelledNodes(view.train_nodes, view.train_labels)
     if size is None:
-        h, _ = model.encoder(view.features, graph, dropout, attention)
+        features, graph, rows = near.features, near.graphs, near.rows
+        assert isinstance(graph, Adjacency)
+        assert rows is not None
+        h, _ = model.encoder(features, graph, dropout, attention)
         pairs, valid = sample_non_edges(graph, graph.num_edges // 2, generator)
         negatives = pair_pattern(pairs, graph.num_nodes, valid)
-        labelled = torch.cat([current.nodes, buffer.nodes])
-        return _Part(h, graph.pattern, negatives, labelled, (current.labels, buffer.labels))
+        return _Part(h, graph.pattern, negatives, rows, (current.labels, buffer.labels))
     count = size if graph.num_edges else 0
     at = torch.randint(max(graph.num_edges, 1), (count,), generator=generator, device=graph.device)
     edges = torch.stack([graph.src[at], graph.dst[at]])
