@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from evergraph.errors import InputError
-from evergraph.nn.receptive_field import ReceptiveField
+from evergraph.nn.receptive_field import FEW, ReceptiveField, evenly
 from evergraph.stream import Adjacency, Features, SparseRows
 from evergraph.stream.adjacency import Arcs, edge_weight
 
@@ -510,8 +510,9 @@ class GrowingGraph:
         """Cuts out nodes and all within ``depth`` steps, in the time that these take.
 
         A network of ``depth`` layers gives the nodes exactly what it gives them on the whole
-        graph. Nodes ``beside`` come with their direct neighbours. With ``links`` edges into the rim
-        are there as well, as far as they lead from the part.
+        graph. Nodes ``beside`` come with few of their direct neighbours, and with those that are
+        there anyway. With ``links`` edges into the rim are there as well, as far as they lead from
+        the part.
         """
         rows, part = self.cut(nodes, depth, beside, links=links)
         return Neighbourhood(rows, self.take(rows), part)
@@ -524,6 +525,21 @@ class GrowingGraph:
             inner, depth = self._reach(nodes, depth - 1)[0], 1
             nodes = torch.cat([torch.from_numpy(inner), beside])
         found, _, counts, near, via = self._reach(nodes, depth)
+        if beside is not None:
+            # Those behind the first keep few edges, but those that the other end keeps.
+            owner = np.repeat(np.arange(counts.size), counts)
+            rank = np.arange(owner.size) - (np.cumsum(counts) - counts)[owner]
+            kept = np.zeros(self.num_edges, dtype=bool)  # from the system, as in reach
+            kept[via[evenly(rank, counts[owner], FEW) | (owner < inner.size)] >> 1] = True
+            stay = kept[via >> 1]
+            near, via, counts = (
+                near[stay],
+                via[stay],
+                np.bincount(owner[stay], minlength=counts.size),
+            )
+            there = np.zeros(found.size, dtype=bool)
+            there[: counts.size] = there[near] = True
+            found, near = found[there], (np.cumsum(there) - 1)[near]
         order = np.argsort(found)
         place = np.empty_like(order)
         place[order] = np.arange(order.size)

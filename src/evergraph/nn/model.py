@@ -1,4 +1,4 @@
-"""The classifier: an encoder and a linear head that grows as classes appear, and their optimiser."""
+"""The classifier: an encoder, a linear head that grows as classes appear, and their optimiser."""
 
 from __future__ import annotations
 
@@ -206,13 +206,22 @@ class Adam:
         moved = [p for p in self.parameters if p.grad is not None]
         for p in moved:
             if p not in self._averages:
-                steps = torch.zeros((), device=p.device)
-                self._averages[p] = (torch.zeros_like(p), torch.zeros_like(p), steps)
+                step = torch.zeros((), device=p.device)
+                self._averages[p] = (torch.zeros_like(p), torch.zeros_like(p), step)
         means, squares, steps = ([self._averages[p][at] for p in moved] for at in range(3))
         adam(
             moved,
             [p.grad for p in moved if p.grad is not None],
-            *(means, squares, [], steps),
-            **{"fused": True, "amsgrad": False, "maximize": False, "eps": 1e-8},
-            **{"beta1": 0.9, "beta2": 0.999, "lr": self.lr, "weight_decay": self.weight_decay},
+            means,
+            squares,
+            [],
+            steps,
+            fused=True,
+            amsgrad=False,
+            maximize=False,
+            beta1=0.9,
+            beta2=0.999,
+            eps=1e-8,
+            lr=self.lr,
+            weight_decay=self.weight_decay,
         )

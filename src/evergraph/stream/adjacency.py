@@ -333,7 +333,8 @@ def sort_stably(keys: Tensor) -> tuple[Tensor, Tensor]:
 
 def unique_keys(keys: Tensor) -> Tensor:
     """Sorts whole numbers and leaves each once."""
-    return torch.unique_consecutive(sort_keys(keys))
+    unique: Tensor = torch.unique_consecutive(sort_keys(keys))
+    return unique
 
 
 def find_sorted(keys: Tensor, wanted: Tensor) -> Tensor:
