@@ -138,3 +138,12 @@ def test_way_of_a_command_is_short(prepare: str, call: str, most: int):
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert 10 < int(told.stdout.split()[-1]) <= most
+
+
+def test_learning_imports_no_compiler():
+    script = WALK.replace("{prepare}", LEARN.replace("{n}", "30")).replace("{call}", SECOND)
+    script += "print(*(name for name in sys.modules if name.startswith('torch._dynamo')))"
+    told = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert told.stdout.splitlines()[-1] == ""

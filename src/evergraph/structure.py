@@ -18,7 +18,7 @@ from evergraph.errors import InputError
 from evergraph.kernels import has_kernels, kernels
 from evergraph.kernels.attention import Ends, spread
 from evergraph.kernels.ops import BLOCK_ENTRIES, call, check_first_derivative, distance_blocks
-from evergraph.stream.adjacency import Adjacency, Pattern, runs
+from evergraph.stream.adjacency import Adjacency, Pattern, runs, sort_stably
 from evergraph.validation import Config
 
 #: Rounds of redrawing negatives that turn out to be edges; what remains is left out.
@@ -121,7 +121,7 @@ def pair_pattern(pairs: Tensor, num_nodes: int, valid: Tensor | None = None) -> 
     other = pairs.flip(0).int()
     if valid is not None:
         other = torch.where(valid, other, LEFT_OUT)
-    owner, order = torch.sort(pairs.flatten().int(), stable=True)
+    owner, order = sort_stably(pairs.flatten().int())
     bounds = torch.arange(num_nodes + 1, dtype=torch.int32, device=pairs.device)
     return Pattern(torch.searchsorted(owner, bounds), other.flatten()[order])
 

@@ -129,6 +129,20 @@ def test_two_futures_of_one_graph_do_not_meet():
         assert future.neighbourhood(torch.tensor([0]), 1).nodes.tolist() == around
 
 
+def test_nodes_beside_come_with_few_neighbours_and_those_that_are_there():
+    hub = [(1, leaf) for leaf in range(2, 22)]
+    graph = GrowingGraph.empty().with_nodes(range(30), torch.eye(30))
+    graph = graph.with_edges(torch.tensor([*hub, (0, 2), (0, 3), (0, 4), (22, 23)]).T)
+    part = graph.neighbourhood(torch.tensor([0]), 2, torch.tensor([1, 22]), links=True)
+    near, nodes = part.adjacency, part.nodes
+    pairs = set(zip(nodes[near.src].tolist(), nodes[near.dst].tolist(), strict=True))
+    assert {(0, 2), (0, 3), (0, 4), (1, 2), (1, 3), (1, 4), (22, 23)} <= pairs
+    assert {(b, a) for a, b in pairs} == pairs
+    assert 5 <= len(pairs & set(hub)) <= 8
+    assert near.whole_degree[nodes == 1].item() == 20
+    assert torch.equal(part.features, torch.eye(30)[nodes])
+
+
 def test_edits_are_what_differs_and_follow_removals():
     before = adjacency(4, [(0, 1), (1, 2)])
     after = adjacency(4, [(1, 2), (2, 3), (0, 3)])

@@ -13,9 +13,10 @@ import torch
 
 from batches import batches, quick, stored
 from evergraph.closed_form.features import FeatureConfig, PropagatedFeatures
-from evergraph.estimator import ContinualNodeClassifier, near, state, step
+from evergraph.estimator import ContinualNodeClassifier, graph, near, state, step
 from evergraph.methods import METHODS, analytic, dslr
 from evergraph.methods.base import nested_sample
+from evergraph.nn.receptive_field import ReceptiveField as Field
 from evergraph.stream import Graph, Protocol, TaskStream
 
 ROW = torch.tensor([7])
@@ -196,6 +197,9 @@ def test_what_is_around_the_nodes_is_enough_to_learn(
     settings = {"dropout": 0.0, "attention": "plain"}  # dropout draws by rows
     whole = learned(stream, method, settings=settings)
     monkeypatch.setattr(step, "LARGE", 5)
+    for module in (dslr, graph):  # with all neighbours, and all edges for the link predictor
+        monkeypatch.setattr(module, "FEW", 90)
+    monkeypatch.setattr(dslr, "surroundings", lambda x, part, nodes, _: Field(x, part, nodes))
     seen = []
     monkeypatch.setattr(step, "started", lambda view, *_: seen.append(view.num_nodes))
     near = quick(method, settings=settings)

@@ -175,7 +175,7 @@ def test_rclg_optimises_the_network_that_it_adopted(make_graph):
     learner, done = after_tasks(stream_of(make_graph), 2, additions=[3], deletions=[1])
     assert learner.model.encoder.channels == [8, 8]
     assert len(done[1].report["rewards"]) == 4
-    optimised = [p for group in learner.context.optimizer.param_groups for p in group["params"]]
+    optimised = learner.context.optimizer.parameters
     for optimised_one, parameter in zip(optimised, learner.model.parameters(), strict=True):
         assert optimised_one is parameter
 

@@ -9,7 +9,7 @@ from torch.nn import functional
 from evergraph.errors import InputError
 from evergraph.kernels.ops import dropout
 from evergraph.nn import ENCODERS, ModelConfig, NodeClassifier
-from evergraph.nn.model import GrowingHead
+from evergraph.nn.model import Adam, GrowingHead
 from evergraph.stream import Adjacency
 from evergraph.validation import parse
 
@@ -204,3 +204,23 @@ def test_one_isolated_node():
     output = NodeClassifier(SMALL, 3, 2, seeded())(torch.ones(1, 3), graph)
     assert output.logits.shape == (1, 2)
     assert torch.isfinite(output.logits).all()
+
+
+def test_Adam_moves_weights_as_the_class_of_PyTorch_does():
+    start, x, found = (
+        torch.randn(5, 3, generator=seeded()),
+        torch.randn(9, 5, generator=seeded(1)),
+        [],
+    )
+    for make in (Adam, lambda *a, **k: torch.optim.Adam(*a, **k, fused=True)):
+        weights = [torch.nn.Parameter(start.clone()), torch.nn.Parameter(torch.zeros(3))]
+        optimizer = make(weights, 0.1, weight_decay=0.01)
+        for step in range(6):
+            loss = (x @ weights[0]).square().sum()
+            loss = loss + weights[1].cos().sum() if step > 2 else loss  # has no gradient before
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        found.append(weights)
+    for mine, theirs in zip(*found, strict=True):
+        assert torch.equal(mine, theirs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from evergraph.kernels.attention import SLOPE, LayerWeights, attend_plain
 from evergraph.nn import ModelConfig, NodeClassifier
-from evergraph.nn.receptive_field import StepFields, receptive_field
+from evergraph.nn.receptive_field import FEW, StepFields, receptive_field, surroundings
 from evergraph.stream import Adjacency
 from evergraph.stream import adjacency as pattern
 from evergraph.stream.features import SparseRows
@@ -135,3 +137,25 @@ def test_step_fields_follow_lists_that_come_again():
     assert step(nodes, other) == [first, second]
     assert step(other, other)[0] is None  # another list in its place
     assert step(torch.tensor([5]), other) == [None, second]
+
+
+def test_surroundings_keep_all_edges_within_and_few_at_the_rim():
+    leaves = [(1, leaf) for leaf in range(4, 16)]
+    graph = adjacency(17, [(0, 1), (0, 2), (1, 2), (2, 3), (3, 16), *leaves])
+    part = surroundings(torch.arange(17.0)[:, None], graph, torch.tensor([0]), 2)
+    nodes, near = part.features[:, 0].long(), part.graphs
+    pairs = set(zip(nodes[near.src].tolist(), nodes[near.dst].tolist(), strict=True))
+    assert {(0, 1), (0, 2), (1, 2), (2, 3)} <= pairs
+    assert {(b, a) for a, b in pairs} == pairs
+    assert FEW - 2 <= len(pairs & set(leaves)) <= FEW
+    assert pairs <= set(zip(graph.src.tolist(), graph.dst.tolist(), strict=True))
+    assert 16 not in nodes
+    assert torch.equal(near.whole_degree, graph.degree[nodes])
+    assert nodes[part.rows].tolist() == [0]
+
+
+def test_a_part_is_cut_to_what_a_step_asks_for_at_once():
+    part = replace(PATH, whole_degree=PATH.degree)
+    (whole, cut) = (StepFields(torch.eye(7), graph, 1) for graph in (PATH, part))
+    assert whole.next(torch.tensor([0])) is None
+    assert cut.next(torch.tensor([0])).features.shape[0] == 2

@@ -45,6 +45,7 @@ class Mapped:
     memory: mmap.mmap
     size: int
     rows: int = 0  # that were read since the file's pages were dropped
+    held: bool = False  # as long as a change reads them again and again
 
     def count(self, rows: int) -> None:
         """Drops the file's pages once many rows were read: each may have brought 64 KB.
@@ -52,9 +53,19 @@ class Mapped:
         The system has them still, for all processes that read the file, as long as there is room.
         """
         self.rows += rows
-        if self.rows > MANY:
+        if self.rows > MANY and not self.held:
             self.memory.madvise(mmap.MADV_DONTNEED, 0, self.size)
             self.rows = 0
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keeps the file's pages until the end."""
+        self.held = True
+        try:
+            yield
+        finally:
+            self.held = False
+            self.count(0)
 
 
 class ArrayFiles:

@@ -18,16 +18,19 @@ from evergraph.estimator.near import embeddings
 from evergraph.estimator.novelty import REJECT, Novelty, novel_nodes
 from evergraph.estimator.parameters import Parameters
 from evergraph.estimator.state import State
-from evergraph.estimator.step import OnEvent, advance, refit
+from evergraph.estimator.step import LARGE, OnEvent, advance, refit
 from evergraph.estimator.structural import with_structure
 from evergraph.estimator.transaction import load_state, save_state
-from evergraph.nn.device import pick_device
+from evergraph.nn.device import pick_device, trim_memory
 from evergraph.stream.features import Scaling
 
 if TYPE_CHECKING:
     from evergraph.estimator.explanation import Explanation
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+#: Predictions of a large graph after which free memory is given back.
+MANY = 100
 
 
 class ContinualNodeClassifier(Parameters):
@@ -184,7 +187,7 @@ class ContinualNodeClassifier(Parameters):
         """
         state, rows = self._ask(ids, x, edges)
         device = pick_device(self.device)
-        names: Array = self.classes_[state.logits(device, rows).argmax(dim=1).numpy()]
+        names: Array = self.classes_[_logits(state, device, rows).argmax(dim=1).numpy()]
         if reject is None:
             return names
         detector = Novelty.of(self._learned(), device)
@@ -202,7 +205,7 @@ class ContinualNodeClassifier(Parameters):
         not calibrated then, as a warning and ``calibrated_on`` in :attr:`history_` say.
         """
         state, rows = self._ask(ids, x, edges)
-        logits = state.logits(pick_device(self.device), rows)
+        logits = _logits(state, pick_device(self.device), rows)
         if state.uncalibrated:
             warnings.warn(UNCALIBRATED, stacklevel=2)
         proba: Array = state.probabilities(logits).numpy()
@@ -363,6 +366,14 @@ class ContinualNodeClassifier(Parameters):
         if ids is None:
             return state, torch.arange(state.graph.num_nodes)
         return state, state.graph.find(read_ids(ids), "ids")
+
+
+def _logits(state: State, device: torch.device, rows: torch.Tensor | None) -> torch.Tensor:
+    """Predicts nodes; what many of a large graph took of memory is given back."""
+    logits = state.logits(device, rows)
+    if state.graph.num_nodes > LARGE and len(logits) > MANY:
+        trim_memory()
+    return logits
 
 
 def _read(state: State, kind: str, **parts: Any) -> Change:

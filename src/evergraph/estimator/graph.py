@@ -7,7 +7,8 @@ one place.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from evergraph.errors import InputError
-from evergraph.nn.receptive_field import ReceptiveField
+from evergraph.nn.receptive_field import FEW, ReceptiveField, evenly
 from evergraph.stream import Adjacency, Features, SparseRows
 from evergraph.stream.adjacency import Arcs, edge_weight
 
@@ -115,6 +116,11 @@ class Grown:
         if self._buffer.mapped is not None:
             self._buffer.mapped.count(rows.numel())
         return taken
+
+    def at_hand(self) -> AbstractContextManager[None]:
+        """Keeps rows that are read from a file in memory until the end."""
+        mapped = self._buffer.mapped
+        return nullcontext() if mapped is None else mapped.hold()
 
     def append(self, rows: Array) -> Grown:
         """Returns the array with rows below, in the time that these take on average."""
@@ -507,13 +513,36 @@ class GrowingGraph:
         """Cuts out nodes and all within ``depth`` steps, in the time that these take.
 
         A network of ``depth`` layers gives the nodes exactly what it gives them on the whole
-        graph. Nodes ``beside`` come with their direct neighbours. With ``links`` edges into the rim
-        are there as well, as far as they lead from the part.
+        graph. Nodes ``beside`` come with few of their direct neighbours, and with those that are
+        there anyway. With ``links`` edges into the rim are there as well, as far as they lead from
+        the part.
         """
+        rows, part = self.cut(nodes, depth, beside, links=links)
+        return Neighbourhood(rows, self.take(rows), part)
+
+    def cut(
+        self, nodes: Tensor, depth: int, beside: Tensor | None = None, *, links: bool = False
+    ) -> tuple[Tensor, Adjacency]:
+        """Returns the nodes and edges of a :meth:`neighbourhood`, and reads no features."""
         if beside is not None:
             inner, depth = self._reach(nodes, depth - 1)[0], 1
             nodes = torch.cat([torch.from_numpy(inner), beside])
         found, _, counts, near, via = self._reach(nodes, depth)
+        if beside is not None:
+            # Those behind the first keep few edges, but those that the other end keeps.
+            owner = np.repeat(np.arange(counts.size), counts)
+            rank = np.arange(owner.size) - (np.cumsum(counts) - counts)[owner]
+            kept = np.zeros(self.num_edges, dtype=bool)  # from the system, as in reach
+            kept[via[evenly(rank, counts[owner], FEW) | (owner < inner.size)] >> 1] = True
+            stay = kept[via >> 1]
+            near, via, counts = (
+                near[stay],
+                via[stay],
+                np.bincount(owner[stay], minlength=counts.size),
+            )
+            there = np.zeros(found.size, dtype=bool)
+            there[: counts.size] = there[near] = True
+            found, near = found[there], (np.cumsum(there) - 1)[near]
         order = np.argsort(found)
         place = np.empty_like(order)
         place[order] = np.arange(order.size)
@@ -525,8 +554,11 @@ class GrowingGraph:
         rows = torch.from_numpy(found[order])
         arcs = self.arcs_at(via, rows)
         part = Adjacency.from_edges(torch.from_numpy(pairs), order.size, links, arcs)
-        part = replace(part, whole_degree=self.degree_of(rows))
-        return Neighbourhood(rows, self.take(rows), part)
+        return rows, replace(part, whole_degree=self.degree_of(rows))
+
+    def around(self, nodes: Tensor, depth: int) -> Tensor:
+        """Lists nodes and all within ``depth`` steps, each once, the nearest first."""
+        return torch.from_numpy(self._reach(nodes, depth)[0])
 
     def field(self, nodes: Tensor, depth: int) -> ReceptiveField:
         """Finds what ``depth`` layers need to give the rows of nodes, each once, exactly.
@@ -545,6 +577,14 @@ class GrowingGraph:
             graphs.append(replace(part, arcs=self.arcs_at(via[edges], rows[:outer])))
         return ReceptiveField(rows, tuple(reversed(graphs)), None)
 
+    @contextmanager
+    def at_hand(self) -> Iterator[None]:
+        """Keeps features that are read from a file in memory until the end."""
+        with ExitStack() as stack:
+            for part in self.arrays.values():
+                stack.enter_context(part.at_hand())
+            yield
+
     def take(self, rows: Tensor) -> Features:
         """Copies the features of some nodes."""
         return self.arrays["dense"].take(rows) if "dense" in self.arrays else self.features[rows]
@@ -561,8 +601,9 @@ class GrowingGraph:
         from evergraph.kernels import forward_star  # noqa: PLC0415 - numba is slow to import
 
         found: tuple[Array, Array, Array, Array, Array]
-        place = np.zeros(self.num_nodes, dtype=np.int64)
-        found = forward_star.reach(*self._chains(), nodes.numpy(), depth, place)
+        chains, place = self._chains(), np.zeros(self.num_nodes, dtype=np.int32)
+        degree = self._star.degree
+        found = forward_star.reach(*chains, nodes.numpy(), depth, degree, place)
         return found
 
     def degree_of(self, rows: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from evergraph.nn.encoders import Block
 from evergraph.nn.model import Output
 from evergraph.nn.receptive_field import ReceptiveField, receptive_field
 from evergraph.stream import Adjacency
+from evergraph.stream.adjacency import find_sorted, sort_keys, unique_keys
 from evergraph.train import Learner, takes_plain_path
 
 if TYPE_CHECKING:
@@ -46,26 +47,26 @@ def edited_field(edits: Edits, graph: GrowingGraph, nodes: Tensor, depth: int) -
     # The graph may have gained or lost some of these edges itself since.
     added = edits.added[:, ~graph.has_edges(edits.added)]
     deleted = edits.deleted[:, graph.has_edges(edits.deleted)]
-    inner = torch.unique(torch.cat([nodes, _others(added, nodes)]))
+    inner = unique_keys(torch.cat([nodes, _others(added, unique_keys(nodes))]))
     for _ in range(depth - 1):
-        around = graph.neighbourhood(inner, 1).nodes
-        inner = torch.unique(torch.cat([around, _others(added, around)]))
-    near = graph.neighbourhood(inner, 1)
-    degree = near.adjacency.whole_degree
+        around = sort_keys(graph.around(inner, 1))
+        inner = unique_keys(torch.cat([around, _others(added, around)]))
+    near, part = graph.cut(inner, 1)
+    degree = part.whole_degree
     assert degree is not None
+    there = []
     for pairs, sign in ((added, 1), (deleted, -1)):
-        ends = pairs[torch.isin(pairs, near.nodes)]
-        degree = degree + sign * torch.bincount(near.rows(ends), minlength=degree.numel())
-    there = (
-        near.rows(pairs[:, torch.isin(pairs, near.nodes).all(dim=0)]) for pairs in (added, deleted)
-    )
-    after = replace(near.adjacency.edit(*there), whole_degree=degree)
-    return receptive_field(near.nodes, after, near.rows(nodes), depth)
+        rows = find_sorted(near, pairs)
+        counts = torch.bincount(rows[rows >= 0], minlength=degree.numel())
+        degree = degree + sign * counts
+        there.append(rows[:, (rows >= 0).all(dim=0)])
+    after = replace(part.edit(*there), whole_degree=degree)
+    return receptive_field(near, after, torch.searchsorted(near, nodes), depth)
 
 
 def _others(pairs: Tensor, nodes: Tensor) -> Tensor:
-    """Returns the other ends of pairs ``[2, *]`` that have an end among nodes."""
-    return pairs.flip(0)[torch.isin(pairs, nodes)]
+    """Returns the other ends of pairs ``[2, *]`` that have an end among nodes, which ascend."""
+    return pairs.flip(0)[find_sorted(nodes, pairs) >= 0]
 
 
 def predict_near(state: State, rows: Tensor, depth: int, device: torch.device) -> Tensor:

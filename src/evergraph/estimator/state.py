@@ -26,6 +26,7 @@ from evergraph.methods.context import TaskContext
 from evergraph.metrics import Array, calibrate, evened, shift_weights
 from evergraph.nn.device import Plan, denormals_flushed
 from evergraph.stream import Adjacency, GraphView, LabelledNodes
+from evergraph.stream.adjacency import find_sorted, sort_keys
 from evergraph.stream.features import Scale
 from evergraph.train import (
     Learner,
@@ -142,8 +143,13 @@ class Edits:
     @classmethod
     def between(cls, before: Adjacency, after: Adjacency) -> Edits:
         """Compares two graphs of the same nodes."""
-        added = after.keys[~before.has_edges(after.src, after.dst)]
-        deleted = before.keys[~after.has_edges(before.src, before.dst)]
+        both = sort_keys(torch.cat([before.keys, after.keys]))
+        same = both[1:] == both[:-1]
+        alone = torch.ones_like(both, dtype=torch.bool)
+        alone[1:] &= ~same
+        alone[:-1] &= ~same
+        there = find_sorted(after.keys, changed := both[alone]) >= 0
+        added, deleted = changed[there], changed[~there]
         return cls(_undirected(added, before.num_nodes), _undirected(deleted, before.num_nodes))
 
     def __bool__(self) -> bool:

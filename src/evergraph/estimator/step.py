@@ -97,6 +97,21 @@ def complete(
     on_event: OnEvent | None = None,
 ) -> State:
     """Learns what is prepared and judges the outcome; returns the state after the change."""
+    graph = prepared[0].graph
+    with graph.at_hand():
+        following = _complete(state, change, prepared, device, on_event)
+    if graph.num_nodes > LARGE:
+        trim_memory()
+    return following
+
+
+def _complete(
+    state: State,
+    change: Change,
+    prepared: Prepared,
+    device: torch.device,
+    on_event: OnEvent | None,
+) -> State:
     following, trained, told = prepared
     classes, report = following.classes, dict[str, Any]()
     counted = dict(zip(state.classes, state.class_labels, strict=True))
@@ -159,8 +174,6 @@ def complete(
     lines = following.lines.append(np.frombuffer(entry.line(), dtype=np.uint8))
     following = replace(finished, history=(*state.history, entry), lines=lines)
     following.adopt(finished)
-    if following.graph.num_nodes > LARGE:
-        trim_memory()
     return following
 
 
@@ -532,9 +545,7 @@ def _surroundings(
     nodes = torch.cat([*(part.nodes for part in shown), read.nodes])
     beside = read.beside
     if beside is not None and read.links:
-        around = graph.field(torch.unique(read.nodes), read.depth).features
-        assert isinstance(around, Tensor)
-        beside = torch.cat([beside, around])
+        beside = torch.cat([beside, graph.around(read.nodes, read.depth)])
     near = graph.neighbourhood(nodes, read.depth, beside, links=read.links)
     if method.buffer is not None:
         new_rows = torch.full((graph.num_nodes,), -1)

@@ -185,9 +185,10 @@ def _confidence(state: State, new: Tensor, device: torch.device) -> list[Compari
     if not state.classes:
         return []
     first = state.graph.num_nodes - state.history[-1].new_nodes
-    free = torch.ones(state.graph.num_nodes, dtype=torch.bool)
-    free[state.shown.tensor] = False
-    sides = [_some(rows[free[rows]], MOST_PREDICTED) for rows in (new, torch.arange(first))]
+    free = np.ones(state.graph.num_nodes, dtype=bool)
+    free[state.shown.array] = False
+    old = torch.from_numpy(np.flatnonzero(free[:first]))
+    sides = [_some(rows, MOST_PREDICTED) for rows in (new[free[new]], old)]
     if min(rows.numel() for rows in sides) < FEW_NEWCOMERS:
         return []
     proba = state.probabilities(state.logits(device, torch.cat(sides))).max(dim=1).values

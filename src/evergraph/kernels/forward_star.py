@@ -50,6 +50,7 @@ def reach(
     limit: int,
     nodes: Array,
     depth: int,
+    degree: Array,
     place: Array,
 ) -> tuple[Array, Array, Array, Array, Array]:
     """Lists nodes and all within ``depth`` steps, each once, the nearest first.
@@ -57,13 +58,13 @@ def reach(
     Returns them; how many are within 0, 1, … steps, ``[depth + 1]``; for each of those that are
     nearer than ``depth``, and so come first, the number of its neighbours; where these neighbours
     are in the list, one node's after the other's; and the ends that the edges from them arrive at.
-    ``place`` is a zero for every node, from the system rather than from here, where filling them in
-    would take the time of all nodes.
+    ``degree`` counts at least what ``limit`` lets pass. ``place`` is a zero for every node, from
+    the system rather than from here, where filling them in would take the time of all nodes.
     """
     within = np.empty(depth + 1, dtype=np.int64)
-    found, counts = np.empty(head.size, dtype=np.int64), np.empty(head.size, dtype=np.int64)
-    near, via = np.empty(1024, dtype=np.int64), np.empty(1024, dtype=np.int64)
-    num_found = num_near = inner = 0
+    found = np.empty(head.size, dtype=np.int64)
+    counts = near = via = np.empty(0, dtype=np.int64)
+    num_found = inner = 0
     for node in nodes:
         if not place[node]:
             found[num_found] = node
@@ -72,21 +73,59 @@ def reach(
     within[0] = num_found
     for step in range(depth):
         begin, inner = inner, num_found
-        for at in range(begin, inner):
-            first, end = num_near, head[found[at]]
-            while end >= 0:
-                if end < limit:
-                    other = ends[end ^ 1]
-                    if num_near == near.size:
-                        near, via = np.concatenate((near, near)), np.concatenate((via, via))
-                    if not place[other]:
-                        found[num_found] = other
-                        num_found += 1
-                        place[other] = num_found
-                    near[num_near], via[num_near] = place[other] - 1, end
-                    num_near += 1
-                end = following[end]
-            counts[at] = num_near - first
+        met, arrived = _follow(head, following, limit, found[begin:inner], degree)
+        others = np.empty(arrived.size, dtype=np.int64)
+        for k in range(arrived.size):
+            others[k] = ends[arrived[k] ^ 1]
+        at = np.empty(arrived.size, dtype=np.int64)
+        for k in range(arrived.size):
+            other = others[k]
+            if not place[other]:
+                found[num_found] = other
+                num_found += 1
+                place[other] = num_found
+            at[k] = place[other] - 1
+        counts, near = np.concatenate((counts, met)), np.concatenate((near, at))
+        via = np.concatenate((via, arrived))
         within[step + 1] = num_found
-    arrived = near[:num_near].copy(), via[:num_near].copy()
-    return found[:num_found].copy(), within, counts[:inner].copy(), *arrived
+    return found[:num_found].copy(), within, counts, near, via
+
+
+@njit(cache=True)
+def _follow(
+    head: Array, following: Array, limit: int, nodes: Array, degree: Array
+) -> tuple[Array, Array]:
+    """Returns how many ends each node has, and all of them, one node's after the other's.
+
+    Chains are followed side by side: memory that is far away is waited for once, not for each end.
+    """
+    counts, first = np.zeros(nodes.size, dtype=np.int64), np.empty(nodes.size, dtype=np.int64)
+    current, going = np.empty(nodes.size, dtype=np.int64), np.empty(nodes.size, dtype=np.int64)
+    room = num_going = 0
+    for at in range(nodes.size):
+        first[at] = room
+        room += degree[nodes[at]]
+        current[at] = head[nodes[at]]
+        going[num_going] = at
+        num_going += current[at] >= 0
+    arrived = np.empty(room, dtype=np.int64)
+    while num_going:
+        still = 0
+        for k in range(num_going):
+            at = going[k]
+            end = current[at]
+            if end < limit:
+                arrived[first[at] + counts[at]] = end
+                counts[at] += 1
+            current[at] = following[end]
+            going[still] = at
+            still += current[at] >= 0
+        num_going = still
+    total = counts.sum()
+    if total < room:
+        kept = 0
+        for at in range(nodes.size):
+            for k in range(first[at], first[at] + counts[at]):
+                arrived[kept] = arrived[k]
+                kept += 1
+    return counts, arrived[:total].copy()

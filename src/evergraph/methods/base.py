@@ -61,9 +61,9 @@ class Reads(NamedTuple):
     """What learning a task reads of a large graph.
 
     That is what is within ``depth`` steps of the training nodes and of ``nodes``, and what is
-    ``beside`` with its direct neighbours alone. A method that learns or edits ``links`` reads one
-    step further around ``nodes``, so that their neighbours are embedded as on the whole graph, and
-    sees every edge from both ends; others see those that lead away from the rim.
+    ``beside`` with few of its direct neighbours. A method that learns or edits ``links`` reads one
+    step further around ``nodes``, so that their neighbours are embedded nearly as on the whole
+    graph, and sees every edge from both ends; others see those that lead away from the rim.
     """
 
     nodes: Tensor

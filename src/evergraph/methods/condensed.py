@@ -24,6 +24,7 @@ from evergraph.events import Epoch
 from evergraph.memory.synthetic import SyntheticNodes, check_rows
 from evergraph.methods.base import Method, MethodConfig
 from evergraph.methods.context import TaskContext
+from evergraph.nn.model import Adam
 
 
 class CondensedConfig(MethodConfig):
@@ -86,7 +87,7 @@ class Condensing(Method[ConfigT]):
         moves = (new > 0) | (had != has)
         rows = memory.rows.clone().requires_grad_()
         lr = self.config.condense_lr * float(memory.rows.square().mean().sqrt())
-        optimizer = ctx.adam([rows], lr)
+        optimizer = Adam([rows], lr)
 
         def step() -> Tensor:
             with torch.no_grad():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Any, Literal, TypeVar, overload
@@ -16,8 +16,13 @@ from torch.nn import functional
 from evergraph.closed_form.selection import Metric
 from evergraph.errors import InputError
 from evergraph.nn.cuda_graphs import RecordedStep
-from evergraph.nn.model import ModelConfig, NodeClassifier, Output
-from evergraph.nn.receptive_field import ReceptiveField, StepFields, sample_field
+from evergraph.nn.model import Adam, ModelConfig, NodeClassifier, Output
+from evergraph.nn.receptive_field import (
+    ReceptiveField,
+    StepFields,
+    receptive_field,
+    sample_field,
+)
 from evergraph.rng import make_generator
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.features import Features
@@ -95,7 +100,7 @@ class TaskContext:
     final: bool
     plain: bool = False
     batch_size: int | None = None
-    optimizer: torch.optim.Optimizer | None = None
+    optimizer: Adam | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     report: dict[str, Any] = field(default_factory=dict)
     class_names: Sequence[str] = ()
@@ -162,17 +167,8 @@ class TaskContext:
     def adopt_model(self, model: NodeClassifier) -> NodeClassifier:
         """Takes a network, whose shape may have changed, and resets Adam."""
         self.model, training = model.to(self.device), self.training
-        self.optimizer = self.adam(model.parameters(), training.lr, training.weight_decay)
+        self.optimizer = Adam(model.parameters(), training.lr, weight_decay=training.weight_decay)
         return self.model
-
-    def adam(
-        self, parameters: Iterable[Tensor], lr: float, weight_decay: float = 0
-    ) -> torch.optim.Adam:
-        """Makes an optimiser whose steps CUDA can record."""
-        on_cuda = self.device.type == "cuda"
-        return torch.optim.Adam(
-            parameters, lr=lr, weight_decay=weight_decay, fused=True, capturable=on_cuda
-        )
 
     def batches(self) -> Iterator[LabelledNodes]:
         """Yields one epoch's batches of the training nodes, shuffled when there are several."""
@@ -215,6 +211,8 @@ class TaskContext:
         seen = self.view.features if features is None else features
         part = ReceptiveField(seen, graph, nodes)
         if not self.network.training:
+            if nodes is not None and graph.whole_degree is not None and not self.plain:
+                part = receptive_field(seen, graph, nodes, self.model_config.num_layers)
             return self._run(part)
         if nodes is not None and self.batch_size is not None:
             part = self.sample(nodes, graph)

@@ -19,8 +19,9 @@ from evergraph.events import Epoch
 from evergraph.methods.base import Descent, Reads, SearchSpace, nested_sample
 from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import REPLAY_SEARCH, ReplayBase, ReplayConfig
-from evergraph.nn.model import NodeClassifier
-from evergraph.stream.adjacency import Pattern
+from evergraph.nn.model import Adam, NodeClassifier
+from evergraph.nn.receptive_field import FEW, ReceptiveField, receptive_field, surroundings
+from evergraph.stream.adjacency import Adjacency, Pattern
 from evergraph.stream.tasks import LabelledNodes
 from evergraph.structure import (
     Refinement,
@@ -116,7 +117,8 @@ class DSLR(ReplayBase[DSLRConfig]):
             if self.config.structure == "learned" and self.config.candidates == "nearest":
                 graph, among = ctx.view.adjacency, None
                 if graph.whole_degree is not None:  # at the rim embeddings lack neighbours
-                    among = torch.nonzero(graph.degree == graph.whole_degree).flatten()
+                    enough = graph.degree >= graph.whole_degree.clamp(max=FEW)
+                    among = torch.nonzero(enough).flatten()
                 nearest = nearest_nodes(h, self.buffer.nodes, self.config.num_candidates, among)
                 self.buffer.neighbours["candidates"] = nearest
             elif self.config.structure == "homophily":
@@ -126,7 +128,7 @@ class DSLR(ReplayBase[DSLRConfig]):
         """Trains the link predictor and refines the graph (Eq. 6 to 11)."""
         with ctx.stage("structure"):
             z = yield from train_link_predictor(
-                ctx, self.buffer.labelled, self.config, self.beta(ctx)
+                ctx, self.buffer.labelled, self.config, self.beta(ctx), self.candidates
             )
         with ctx.stage("inference"):
             rows = self._refined_rows(ctx)
@@ -173,21 +175,31 @@ class DSLR(ReplayBase[DSLRConfig]):
 
 
 def train_link_predictor(
-    ctx: TaskContext, buffer: LabelledNodes, config: StructureConfig, beta: float
+    ctx: TaskContext,
+    buffer: LabelledNodes,
+    config: StructureConfig,
+    beta: float,
+    candidates: Tensor | None = None,
 ) -> Generator[Epoch, None, Tensor]:
     """Trains φ^t, a fresh network, on λ·L_link + (1 − λ)·L_node (Eq. 8).
 
     Yields every epoch and returns the embeddings ``z`` of all nodes seen, ``[n, d]``, without
-    dropout. It trains on parts of the graph where the classifier does.
+    dropout. It trains on parts of the graph where the classifier does. Where only a part is shown
+    it trains on what is around current and replayed nodes, and embeds what will be scored: these,
+    their neighbours and their candidates.
     """
-    view, dropout = ctx.view, ctx.generator("link dropout")
+    view, graph, dropout = ctx.view, ctx.view.adjacency, ctx.generator("link dropout")
+    labelled = torch.cat([view.train_nodes, buffer.nodes])
+    near = ReceptiveField(view.features, graph, labelled)
+    if graph.whole_degree is not None and ctx.batch_size is None:
+        near = surroundings(view.features, graph, labelled, ctx.model_config.num_layers)
     classes, init = view.num_classes, ctx.generator("link init", "cpu")
     model = NodeClassifier(ctx.model_config, view.num_features, classes, init).to(ctx.device)
-    optimizer = ctx.adam(model.parameters(), config.link_lr)
+    optimizer = Adam(model.parameters(), config.link_lr)
     plain = ctx.model_config.attention == "plain"
 
     def step() -> Tensor:
-        part = _draw(ctx, model, buffer)
+        part = _draw(ctx, model, buffer, near)
         link = link_loss(part.h, part.edges, part.negatives, plain, config.link_loss)  # Eq. 6
         loss = config.lam * share * link  # Eq. 8
         if config.lam < 1:
@@ -205,14 +217,20 @@ def train_link_predictor(
     if ctx.batch_size is not None:
         steps = -(-view.train_nodes.numel() // ctx.batch_size)
         if config.link_loss == "sum":  # of all pairs, of which a step sees a batch
-            share = view.adjacency.num_edges / (2 * ctx.batch_size)
+            share = graph.num_edges / (2 * ctx.batch_size)
     for epoch in range(config.link_epochs):
         for _ in range(steps):
             loss = run()
         yield Epoch(view.task, "structure", epoch, config.link_epochs, loss)
     with torch.no_grad():
-        z: Tensor = model(view.features, view.adjacency).h
-    return z
+        if candidates is None or graph.whole_degree is None:
+            z: Tensor = model(view.features, graph).h
+            return z
+        around = graph.edges_into(buffer.nodes)[1]
+        scored = torch.unique(torch.cat([buffer.nodes, around, candidates.flatten()]))
+        part = receptive_field(view.features, graph, scored, ctx.model_config.num_layers)
+        h: Tensor = model(part.features, part.graphs, part.rows).h
+        return h.new_zeros(graph.num_nodes, h.shape[1]).index_copy_(0, scored, h)
 
 
 class _Part(NamedTuple):
@@ -225,17 +243,21 @@ class _Part(NamedTuple):
     labels: tuple[Tensor, Tensor]  # of either
 
 
-def _draw(ctx: TaskContext, model: NodeClassifier, buffer: LabelledNodes) -> _Part:
+def _draw(
+    ctx: TaskContext, model: NodeClassifier, buffer: LabelledNodes, near: ReceptiveField
+) -> _Part:
     """Takes all edges, as many non-edges and all labelled nodes, or a batch of each."""
     view, graph, size = ctx.view, ctx.view.adjacency, ctx.batch_size
     dropout, generator = ctx.generator("link dropout"), ctx.generator("link negatives")
     attention, current = model.config.attention, LabelledNodes(view.train_nodes, view.train_labels)
     if size is None:
-        h, _ = model.encoder(view.features, graph, dropout, attention)
-        pairs, valid = sample_non_edges(graph, graph.num_edges // 2, generator)
-        negatives = pair_pattern(pairs, graph.num_nodes, valid)
-        labelled = torch.cat([current.nodes, buffer.nodes])
-        return _Part(h, graph.pattern, negatives, labelled, (current.labels, buffer.labels))
+        shown, rows = near.graphs, near.rows
+        assert isinstance(shown, Adjacency)
+        assert rows is not None
+        h, _ = model.encoder(near.features, shown, dropout, attention)
+        pairs, valid = sample_non_edges(shown, shown.num_edges // 2, generator)
+        negatives = pair_pattern(pairs, shown.num_nodes, valid)
+        return _Part(h, shown.pattern, negatives, rows, (current.labels, buffer.labels))
     count = size if graph.num_edges else 0
     at = torch.randint(max(graph.num_edges, 1), (count,), generator=generator, device=graph.device)
     edges = torch.stack([graph.src[at], graph.dst[at]])

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from evergraph.stream.adjacency import Adjacency, OnDevice
+from evergraph.stream.adjacency import Adjacency, OnDevice, runs
 from evergraph.stream.features import Features
 
 #: One graph for all layers, or one for each, the layer that sees the features first.
 Graphs = Adjacency | tuple[Adjacency, ...]
 #: Above this share of all nodes the features are read in place instead of being copied.
 WHOLE = 0.8
+#: The most neighbours that nodes at the edge of a part keep where exact rows are not needed.
+FEW = 5
 
 
 @dataclass(frozen=True)
@@ -36,12 +39,12 @@ def receptive_field(
     needed = torch.zeros(n, dtype=torch.bool, device=graph.device)
     needed[wanted] = True
     targets = torch.nonzero(needed).flatten()
-    target_place = _places(targets, n)
-    rows = None if torch.equal(targets, wanted) else target_place[wanted]
+    rows = None if torch.equal(targets, wanted) else _places(targets, n)[wanted]
     graphs: list[Adjacency] = []
     for layer in range(depth):
-        heard = needed[graph.dst]
-        src, dst = graph.src[heard], graph.dst[heard]
+        owner, rank = runs(graph.degree[targets])
+        heard = graph.indptr[targets][owner] + rank
+        src = graph.src[heard]
         needed = needed.clone()
         needed[src] = True
         sources = torch.nonzero(needed).flatten()
@@ -49,14 +52,48 @@ def receptive_field(
             sources = torch.arange(n, device=graph.device)
         place = _places(sources, n)
         degree = graph.degree if graph.whole_degree is None else graph.whole_degree
-        part = Adjacency.between(place[src], target_place[dst], place[targets], degree[sources])
+        part = Adjacency.between(place[src], owner, place[targets], degree[sources])
         if graph.arcs is not None:
             arcs = replace(graph.arcs.take(heard), strength=graph.strength[sources])
             part = replace(part, arcs=arcs)
         graphs.append(part)
-        targets, target_place = sources, place
+        targets = sources
     cut = features if targets.numel() == n else features[targets]
     return ReceptiveField(cut, tuple(reversed(graphs)), rows)
+
+
+def surroundings(
+    features: Features, graph: Adjacency, wanted: Tensor, depth: int
+) -> ReceptiveField:
+    """Cuts out the wanted nodes and what is within ``depth`` steps of a symmetric graph.
+
+    It is one graph, with all edges among those that are nearer. Of the edges of each that lead
+    farther it has :data:`FEW` at most, evenly spaced, from both ends.
+    """
+    needed = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
+    needed[wanted] = True
+    for _ in range(depth):
+        inner, nodes = needed, torch.nonzero(needed).flatten()
+        owner, rank = runs(counts := graph.degree[nodes])
+        src, dst = graph.src[graph.indptr[nodes][owner] + rank], nodes[owner]
+        needed = inner.clone()
+        needed[src] = True
+    back = ~inner[src] & evenly(rank, counts[owner], FEW)
+    stay = inner[src] | back
+    needed = inner.clone()
+    needed[src[back]] = True
+    nodes = torch.nonzero(needed).flatten()
+    place = _places(nodes, graph.num_nodes)
+    ends = torch.cat([src[stay], dst[back]]), torch.cat([dst[stay], src[back]])
+    degree = graph.degree if graph.whole_degree is None else graph.whole_degree
+    part = Adjacency.from_edges(place[torch.stack(ends)], nodes.numel())
+    part = replace(part, whole_degree=degree[nodes]).weighed_as(graph, nodes)
+    return ReceptiveField(features[nodes], part, place[wanted])
+
+
+def evenly(rank: Any, count: Any, most: int) -> Any:
+    """Tells of the ``rank``-th of so many whether it is among the most that are evenly spaced."""
+    return (rank + 1) * most // count > rank * most // count  # all where there are no more
 
 
 def _places(nodes: Tensor, num_nodes: int) -> Tensor:
@@ -71,7 +108,8 @@ class StepFields:
 
     The n-th list of a step is compared with the n-th of the step before: the first time it is only
     noted, the second time its field is found, and a list that is drawn anew at every step costs no
-    more than the comparison.
+    more than the comparison. Of a part of a graph, where most nodes are at the rim, it is found at
+    once.
     """
 
     def __init__(self, features: Features, graph: Adjacency, depth: int) -> None:
@@ -87,8 +125,11 @@ class StepFields:
         """Returns the field of the step's next list, None while it may still change."""
         at, self._at = self._at, self._at + 1
         if at == len(self._known):
-            self._known.append((nodes, None))
-            return None
+            cut = None
+            if self.graph.whole_degree is not None:
+                cut = receptive_field(self.features, self.graph, nodes, self.depth)
+            self._known.append((nodes, cut))
+            return cut
         before, field = self._known[at]
         # A recorded step cannot compare; it is recorded after steps in which all was the same.
         recording = nodes.is_cuda and torch.cuda.is_current_stream_capturing()

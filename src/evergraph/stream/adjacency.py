@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -70,9 +71,9 @@ class Adjacency(OnDevice):
 
         The edges must be clean: no duplicates, both directions present if ``symmetric``.
         """
-        keys, order = torch.sort(edges[1] * num_nodes + edges[0])
-        graph = cls._from_keys(keys, num_nodes, symmetric)
-        return graph if arcs is None else replace(graph, arcs=arcs.take(order))
+        keys = edges[1] * num_nodes + edges[0]
+        graph = cls._from_keys(sort_keys(keys), num_nodes, symmetric)
+        return graph if arcs is None else replace(graph, arcs=arcs.take(torch.argsort(keys)))
 
     @classmethod
     def between(cls, src: Tensor, dst: Tensor, own: Tensor, whole_degree: Tensor) -> Adjacency:
@@ -147,7 +148,7 @@ class Adjacency(OnDevice):
     @cached_property
     def by_source(self) -> Tensor:
         """Orders edge positions by (source, destination), ``[E]``."""
-        return torch.argsort(self.src, stable=True)
+        return sort_stably(self.src)[1]
 
     @cached_property
     def source_indptr(self) -> Tensor:
@@ -181,7 +182,7 @@ class Adjacency(OnDevice):
         """The same graph with every node its own neighbour as well."""
         nodes = torch.arange(self.num_nodes, device=self.device)
         own, width = nodes if self.own is None else self.own, self.num_sources
-        keys = torch.unique(torch.cat([self.keys, nodes * width + own]))
+        keys = unique_keys(torch.cat([self.keys, nodes * width + own]))
         dst = torch.div(keys, max(width, 1), rounding_mode="floor")
         indptr = pointer_of(dst, self.num_nodes)
         looped = replace(self, src=keys - dst * width, dst=dst, indptr=indptr, arcs=None)
@@ -195,15 +196,15 @@ class Adjacency(OnDevice):
         the neighbours drawn stand for the ones that were not: sums are then right on average,
         and exact when all were drawn. Without them, degrees are edges that arrive within the part.
         """
-        looped, drawn = self.with_self_loops, self.degree
-        degree = drawn if self.whole_degree is None else self.whole_degree
+        looped = self.with_self_loops
         root = (self.strength.double() + 1).rsqrt()
         itself = looped.dst if self.own is None else self.own[looped.dst]
         values = root[itself] * root[looped.src]
         values = values if looped.weight is None else values * looped.weight
         if self.whole_degree is not None:
-            stands_for = degree[itself].double() / drawn[looped.dst].clamp(min=1)
-            values = torch.where(looped.src == itself, values, values * stands_for)
+            degree = self.whole_degree if self.own is None else self.whole_degree[self.own]
+            stands_for = degree.double() / self.degree.clamp(min=1)
+            values = torch.where(looped.src == itself, values, values * stands_for[looped.dst])
         return values
 
     @cached_property
@@ -215,11 +216,7 @@ class Adjacency(OnDevice):
 
     def has_edges(self, src: Tensor, dst: Tensor) -> Tensor:
         """Tells for each pair whether it is an edge; shapes broadcast."""
-        wanted = dst * self.num_nodes + src
-        if self.num_edges == 0:
-            return torch.zeros_like(wanted, dtype=torch.bool)
-        at = torch.searchsorted(self.keys, wanted).clamp_(max=self.num_edges - 1)
-        return self.keys[at] == wanted
+        return find_sorted(self.keys, dst * self.num_nodes + src) >= 0
 
     def edges_into(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Lists the neighbours of the given nodes.
@@ -238,10 +235,12 @@ class Adjacency(OnDevice):
         """
         n, keys = self.num_nodes, self.keys
         if remove.numel():
-            keys = keys[~torch.isin(keys, _both_ways(remove, n))]
+            gone, stay = find_sorted(keys, _both_ways(remove, n)), torch.ones_like(keys) > 0
+            stay[gone[gone >= 0]] = False
+            keys = keys[stay]
         if add.numel():
             add = add[:, add[0] != add[1]]
-            keys = torch.unique(torch.cat([keys, _both_ways(add, n)]))
+            keys = unique_keys(torch.cat([keys, _both_ways(add, n)]))
         after = Adjacency._from_keys(keys, n, self.symmetric).weighed_as(self)
         if self.whole_degree is None:
             return after
@@ -320,6 +319,37 @@ class Chunks:
     hubs: Tensor  # [k] rows of several chunks
     parts: Tensor  # [k + 1] pointer of hubs into slots
     num_slots: int
+
+
+def sort_keys(keys: Tensor) -> Tensor:
+    """Sorts whole numbers; on a CPU NumPy does it eight times as fast as PyTorch."""
+    if keys.device.type != "cpu":
+        return torch.sort(keys).values
+    return torch.from_numpy(np.sort(keys.numpy()))
+
+
+def sort_stably(keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Sorts whole numbers, which may not be negative; returns also where each was."""
+    if keys.device.type != "cpu":
+        return torch.sort(keys, stable=True)
+    count = max(keys.numel(), 1)
+    both = sort_keys(keys.long() * count + torch.arange(keys.numel()))  # as one number
+    found = torch.div(both, count, rounding_mode="floor")
+    return found.to(keys.dtype), both - found * count
+
+
+def unique_keys(keys: Tensor) -> Tensor:
+    """Sorts whole numbers and leaves each once."""
+    unique: Tensor = torch.unique_consecutive(sort_keys(keys))
+    return unique
+
+
+def find_sorted(keys: Tensor, wanted: Tensor) -> Tensor:
+    """Returns where whole numbers are among keys that ascend, −1 where they are not."""
+    if not keys.numel():
+        return torch.full_like(wanted, -1)
+    at = torch.searchsorted(keys, wanted).clamp_(max=keys.numel() - 1)
+    return torch.where(keys[at] == wanted, at, -1)
 
 
 def edge_weight(arcs: Tensor) -> Tensor:
