@@ -175,7 +175,7 @@ def no_longer_exact(state: State) -> None:
         "begin anew at every change: from now on it keeps no training labels, and what those of "
         "removed or relabelled nodes taught stays in its statistics, their classes too. "
         "statistics=exact takes back at any size; refit() with labels begins anew.",
-        stacklevel=6,
+        stacklevel=7,
     )
 
 

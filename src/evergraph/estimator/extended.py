@@ -67,7 +67,7 @@ class ExtendedGraph(GrowingGraph):
         """What each node's edges weigh, ``[n + m]``."""
         assert self.arcs is not None
         weight = edge_weight(self.arcs.tensor[self.num_edges :]).double().repeat(2)
-        added = torch.bincount(self.pairs.flatten(), weight, minlength=self.num_nodes)
+        added = torch.bincount(self.pairs.flatten(), weight, minlength=self.num_nodes).double()
         added[: len(self.names)] += self.base.strength
         return added
 

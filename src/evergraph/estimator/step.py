@@ -185,11 +185,11 @@ def _warn_of_edges(state: State, change: Change) -> None:
         why = f"by {config.method}; take analytic"
         if used is not None:
             why = "where earlier ones came without; begin anew with them"
-        warnings.warn(f"The directions of edges are not used {why}.", stacklevel=6)
+        warnings.warn(f"The directions of edges are not used {why}.", stacklevel=7)
     weighted = change.weights is not None and state.graph.arcs is not None
     if weighted and model is not None and model.encoder.has_attention:
         told = "set 'backbone' to gcn or sage, or take analytic"
-        warnings.warn(f"Attention does not use the weights of edges; {told}.", stacklevel=6)
+        warnings.warn(f"Attention does not use the weights of edges; {told}.", stacklevel=7)
 
 
 def refit(state: State, labels: Mapping[Id, Id], device: torch.device) -> State:
