@@ -200,7 +200,7 @@ class Names:
         if self.text is None or self.ends is None:
             return list((self.keys.array if rows is None else self.keys.array[rows]).tolist())
         at = np.arange(len(self)) if rows is None else rows
-        ends, data = self.ends.array, memoryview(self.text.array)  # type: ignore[arg-type]
+        ends, data = self.ends.array, self.text.array.data
         begins = np.where(at > 0, ends[at - 1], 0).tolist()
         return [str(data[a:b], "utf-8") for a, b in zip(begins, ends[at].tolist(), strict=True)]
 

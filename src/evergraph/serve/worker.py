@@ -66,8 +66,9 @@ class Worker:
     def stop(self) -> None:
         """Ends the process; what it was learning is learned next time."""
         self._stopping.set()
-        with suppress(OSError, AttributeError):
-            self.process.kill()  # type: ignore[union-attr]
+        if self.process is not None:
+            with suppress(OSError):
+                self.process.kill()
         self._thread.join(timeout=5)
 
     def _watch(self) -> None:
