@@ -27,6 +27,7 @@ import torch
 from helpers import THREADS, compare_steps, fit_exponent, make_stream
 
 from evergraph.config import Variant, resolve
+from evergraph.lab.folder import Run
 from evergraph.lab.runs import execute
 from evergraph.structure import (
     StructureConfig,
@@ -106,11 +107,11 @@ def bench_whole(quick: bool) -> dict[str, Any]:
     config = resolve(Variant(name="cora", label="cora"), variant, 0)
     with tempfile.TemporaryDirectory() as folder:
         short = variant.model_copy(update={"options": {"epochs": 2, "link_epochs": 2}})
-        execute(resolve(Variant(name="cora", label="cora"), short, 1), Path(folder) / "warm")
+        execute(Run(Path(folder) / "warm", resolve(Variant(name="cora", label="cora"), short, 1)))
 
         def run(name: str) -> dict[str, float]:
             begin = time.perf_counter()
-            results = execute(config, Path(folder) / name)
+            results = execute(Run(Path(folder) / name, config))
             return {"seconds": time.perf_counter() - begin, "pm": results["pm"]}
 
         before = run("before")

@@ -15,9 +15,9 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from evergraph.device import denormals_flushed
 from evergraph.estimator import ContinualNodeClassifier
 from evergraph.estimator.state import State
-from evergraph.nn.device import denormals_flushed
 from evergraph.stream import TaskStream, protocol_for
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.datasets import load_graph

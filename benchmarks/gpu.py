@@ -28,7 +28,8 @@ from torch.nn import functional
 
 from evergraph.config import Variant, resolve
 from evergraph.events import Event, TaskDone
-from evergraph.lab.runs import execute
+from evergraph.lab.folder import Run
+from evergraph.lab.runs import Place, execute
 from evergraph.methods import TaskContext, TrainConfig
 from evergraph.methods.dslr import train_link_predictor
 from evergraph.nn import ModelConfig, NodeClassifier
@@ -216,7 +217,7 @@ def bench_whole(runs: Path, shape: str) -> dict[str, Any]:
     graph = Variant(name="synthetic", options=options, label="synthetic")
     name = method or "dslr"
     config = resolve(graph, Variant(name=name, options={}, label=name), 0, settings)
-    results = execute(config, runs / f"{shape}-{name}", device="cuda", on_event=_tell)
+    results = execute(Run(runs / f"{shape}-{name}", config), Place("cuda"), _tell)
     return {
         "seconds": results["seconds"],
         "wall_s": time.perf_counter() - begin,

@@ -23,6 +23,7 @@ from torch_geometric.nn import GATConv
 
 from evergraph.config import Variant, resolve
 from evergraph.events import Event, TaskDone
+from evergraph.lab.folder import Run
 from evergraph.lab.runs import execute
 from evergraph.stream import TaskStream, protocol_for
 from evergraph.stream.datasets import load_graph
@@ -63,7 +64,7 @@ def by_method(text: str) -> dict[str, float]:
 
     config = resolve(Variant.parse_dataset("cora"), Variant.parse(text), seed=0)
     with tempfile.TemporaryDirectory() as folder:
-        results = execute(config, Path(folder) / "run", device="cpu", on_event=note)
+        results = execute(Run(Path(folder) / "run", config), on_event=note)
     return {"seconds": ends[-1] - ends[-2], "bytes": results["memory_bytes"], "pm": results["pm"]}
 
 

@@ -337,12 +337,13 @@ class CheckpointTarget(StateTarget):
 
     def make_seeds(self) -> list[tuple[str, bytes]]:
         from evergraph.config import Variant, resolve  # noqa: PLC0415
+        from evergraph.lab.folder import Run  # noqa: PLC0415
         from evergraph.lab.runs import execute  # noqa: PLC0415
 
         small = {"epochs": 1, "channels": 2, "heads": 1, "buffer_size": 8}
         dataset = Variant.parse_dataset("synthetic:nodes=40,classes=4,feature_dim=3,mean_degree=3")
         self.config = resolve(dataset, Variant.parse("replay"), 0, small)
-        execute(self.config, self.folder / "good", device="cpu")
+        execute(Run(self.folder / "good", self.config))
         return []
 
     def write(self, rng: random.Random) -> Path:
@@ -359,11 +360,11 @@ class CheckpointTarget(StateTarget):
         return path
 
     def read(self, path: Path) -> object:
-        from evergraph.lab.folder import read_config  # noqa: PLC0415
+        from evergraph.lab.folder import Run  # noqa: PLC0415
         from evergraph.lab.runs import execute  # noqa: PLC0415
         from evergraph.lab.tables import accuracy_matrix, run_scores  # noqa: PLC0415
 
-        results = execute(read_config(path), path, device="cpu")
+        results = execute(Run(path))
         shown = run_scores(results).markdown(), accuracy_matrix(results).markdown()
         return shown, json.dumps(results)
 

@@ -200,7 +200,7 @@ def loss_on_both(self: ReplayBase[Any], ctx: TaskContext) -> Tensor:
     """Weighs current and replayed nodes, these on the refined and on the original graph."""
     if not len(self.buffer):
         return ctx.cross_entropy(ctx.forward(ctx.batch.nodes), ctx.batch.labels)
-    kept, weight = self.buffer.labelled, self._weight
+    kept, weight = self.buffer.labelled, self.weights(ctx)
     current, refined, *_ = ctx.replay(kept)
     own = ctx.forward(kept.nodes, ctx.view.adjacency)
     replayed = ctx.cross_entropy(refined, kept.labels, *weight)

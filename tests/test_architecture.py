@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "evergraph"
-BASICS = {"errors", "rng", "validation", "events", "metrics", "files"}
+BASICS = {"errors", "device", "validation", "events", "metrics", "files", "team", "launch"}
 
 
 def room(parts: list[str]) -> str | None:

@@ -18,7 +18,8 @@ from scipy import sparse
 import evergraph
 import record_outputs
 from evergraph.config import Variant, resolve
-from evergraph.lab.runs import execute
+from evergraph.lab.folder import Run
+from evergraph.lab.runs import Place, execute
 from evergraph.memory import SELECTORS
 from evergraph.methods import METHODS
 
@@ -153,7 +154,7 @@ def test_amazon_example_reaches_what_a_run_reaches(
     run("amazon_computers.py", "replay", "epochs=2", "channels=8", patch=monkeypatch)
     method = Variant.parse("replay:epochs=2,channels=8")
     config = resolve(Variant.parse_dataset("amazon-computers"), method, seed=0)
-    results = execute(config, tmp_path / "run", device="auto", data_root=data_root)
+    results = execute(Run(tmp_path / "run", config), Place("auto", data_root))
     expected = [round(value, 2) for value in results["accuracy_matrix"][-1]]
     assert f"replay: PM {results['pm']:.2f}, on the tasks {expected}" in capsys.readouterr().out
     use = (EXAMPLES / "amazon_computers.py").read_text().split('"""', 2)[2].splitlines()

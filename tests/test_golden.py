@@ -15,7 +15,7 @@ from evergraph.config import Variant, resolve, settable_keys
 from evergraph.estimator import step
 from evergraph.estimator.state import draw_share
 from evergraph.events import Epoch
-from evergraph.lab.folder import read_config
+from evergraph.lab.folder import Run
 from evergraph.methods import method_class
 
 RECORDED = Path(__file__).parent / "data" / "v0.1.0"
@@ -111,4 +111,4 @@ def test_resolved_settings_have_the_recorded_hash(case):
 )
 def test_recorded_run_is_known_by_its_hash(folder):
     results = json.loads((folder / "results.json").read_text())
-    assert read_config(folder).hash == results["config_hash"]
+    assert Run(folder).config.hash == results["config_hash"]

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
+from scipy.stats import mstats
 
 from evergraph.metrics import (
     Scores,
@@ -16,6 +17,7 @@ from evergraph.metrics import (
     fit_exponent,
     fit_temperature,
     probability_scores,
+    quantile,
     scores,
     shift_weights,
     stream_scores,
@@ -178,7 +180,36 @@ def test_weights_follow_the_class_shares_of_the_nodes_to_predict():
     (held, labels), (others, _) = draw([0.5, 0.5]), draw([0.9, 0.1])
     ones = np.ones(2000)
     weights = shift_weights(held, labels, ones, others)
-    assert weights[labels == 0] == pytest.approx(np.sqrt(0.9 / 0.5), rel=0.05)
-    assert weights[labels == 1] == pytest.approx(np.sqrt(0.1 / 0.5), rel=0.1)
+    # The whole ratio would leave 61 % of the nodes' effective number: a power of it leaves 80 %.
+    power = np.log(weights[labels == 0][0]) / np.log(0.9 / 0.5)
+    assert 0.4 < power < 0.8
+    assert weights[labels == 1] == pytest.approx((0.1 / 0.5) ** power, rel=0.1)
+    assert 0.8 <= weights.sum() ** 2 / (2000 * np.square(weights).sum()) < 0.85
+    (some, _) = draw([0.6, 0.4])
+    slight = shift_weights(held, labels, ones, some)
+    assert slight[labels == 0] == pytest.approx(0.6 / 0.5, rel=0.05)
     assert shift_weights(held, labels, ones, held) == pytest.approx(1, rel=0.05)
     assert shift_weights(held, labels, ones, others[:0]).tolist() == [1] * 2000
+
+
+def test_quantile_is_harrell_and_davis_where_all_weigh_the_same():
+    values = np.random.default_rng(0).random(40)
+    for share in (0.05, 0.5, 0.95):
+        oracle = mstats.hdquantiles(values, [share])[0]
+        assert quantile(values, np.full(40, 3.0), share) == pytest.approx(oracle)
+
+
+@given(st.lists(st.floats(0.2, 5), min_size=19, max_size=60))
+def test_quantile_is_finite_and_among_the_values_whatever_they_weigh(weights):
+    values = np.linspace(0, 1, len(weights))
+    found = quantile(values, np.array(weights), 0.95)
+    assert 0.2 < found <= 1
+    assert found >= quantile(values, np.array(weights), 0.9)
+
+
+def test_quantile_of_skewed_values_is_exceeded_as_often_as_it_should_be():
+    rng, kept = np.random.default_rng(0), []
+    for _ in range(2000):
+        kept.append(1 - np.exp(-quantile(rng.exponential(size=93), np.ones(93), 0.95)))
+    assert np.mean(kept) == pytest.approx(0.95, abs=0.002)
+    assert np.std(kept) < 0.021  # the conformal quantile: 0.022

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evergraph.rng import derive_seed, make_generator
+from evergraph.device import derive_seed, make_generator
 
 SEEDS = st.integers(0, 2**31)
 PURPOSES = st.lists(st.text("abcdefgh ", min_size=1, max_size=6), max_size=3)

@@ -9,8 +9,15 @@ import pytest
 import torch
 
 from evergraph.errors import InputError
-from evergraph.methods import METHODS, Method, TrainConfig, make_method, method_class
-from evergraph.methods.bounds import Finetune, FinetuneConfig
+from evergraph.methods import (
+    METHODS,
+    Method,
+    MethodConfig,
+    TrainConfig,
+    make_method,
+    method_class,
+)
+from evergraph.methods.bounds import Finetune
 from evergraph.methods.replay import Replay, ReplayConfig
 from evergraph.nn import ModelConfig
 from evergraph.stream import Protocol, SparseRows, TaskStream
@@ -279,7 +286,7 @@ def test_find_leaks_catches_what_is_only_in_the_state(make_graph):
             return {"notes": [{"label": door.stream.labels[test[:1]]}]}
 
     door = Door(streams(make_graph))
-    assert leaks(lambda: Notes(FinetuneConfig()), door) == ["held_out_labels"]
+    assert leaks(lambda: Notes(MethodConfig()), door) == ["held_out_labels"]
 
 
 def test_find_leaks_catches_what_is_only_in_predictions(make_graph):
@@ -293,7 +300,7 @@ def test_find_leaks_catches_what_is_only_in_predictions(make_graph):
             return logits
 
     door = Door(streams(make_graph))
-    assert leaks(lambda: Answers(FinetuneConfig()), door) == ["held_out_labels"]
+    assert leaks(lambda: Answers(MethodConfig()), door) == ["held_out_labels"]
 
 
 def test_find_leaks_catches_an_old_label_two_tasks_later(make_graph):
@@ -308,7 +315,7 @@ def test_find_leaks_catches_an_old_label_two_tasks_later(make_graph):
 
     graph = make_graph(num_nodes=64, num_classes=8)
     door = Door(lambda: TaskStream(graph, Protocol()))
-    assert leaks(lambda: Late(FinetuneConfig()), door, task=2) == ["old_labels"]
+    assert leaks(lambda: Late(MethodConfig()), door, task=2) == ["old_labels"]
 
 
 # What is declared is granted.
@@ -326,8 +333,8 @@ def test_find_leaks_spares_declared_old_labels(make_graph):
         needs = frozenset({"old_labels"})
 
     door = Door(streams(make_graph))
-    assert leaks(lambda: Undeclared(FinetuneConfig()), door) == ["old_labels"]
-    assert leaks(lambda: Declared(FinetuneConfig()), door) == []
+    assert leaks(lambda: Undeclared(MethodConfig()), door) == ["old_labels"]
+    assert leaks(lambda: Declared(MethodConfig()), door) == []
 
 
 def test_find_leaks_spares_declared_validation_but_not_test_labels(make_graph):
@@ -345,8 +352,8 @@ def test_find_leaks_spares_declared_validation_but_not_test_labels(make_graph):
             return super().loss(ctx) * (1 + door.stream.labels[test].float().mean())
 
     door = Door(streams(make_graph))
-    assert leaks(lambda: Validates(FinetuneConfig()), door) == []
-    assert leaks(lambda: AlsoTests(FinetuneConfig()), door) == ["held_out_labels"]
+    assert leaks(lambda: Validates(MethodConfig()), door) == []
+    assert leaks(lambda: AlsoTests(MethodConfig()), door) == ["held_out_labels"]
 
 
 class SeesEdges(Cheat):
@@ -425,7 +432,7 @@ def test_find_leaks_refuses_chance(make_graph):
             return super().loss(ctx) * torch.rand(())
 
     with pytest.raises(InputError, match="same bits for the same seed"):
-        leaks(lambda: Gambler(FinetuneConfig()), streams(make_graph))
+        leaks(lambda: Gambler(MethodConfig()), streams(make_graph))
 
 
 def test_find_leaks_refuses_a_state_that_it_cannot_compare(make_graph):
@@ -434,7 +441,7 @@ def test_find_leaks_refuses_a_state_that_it_cannot_compare(make_graph):
             return {"thing": object()}
 
     with pytest.raises(InputError, match=r"Expected 'state_dict\(\)' of tensors.*of type object"):
-        leaks(lambda: Opaque(FinetuneConfig()), streams(make_graph))
+        leaks(lambda: Opaque(MethodConfig()), streams(make_graph))
 
 
 def test_find_leaks_has_small_defaults(make_graph):

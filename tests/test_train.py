@@ -10,8 +10,8 @@ import torch
 
 from evergraph.errors import InputError
 from evergraph.events import Epoch, TaskDone, TaskStarted
-from evergraph.methods import TrainConfig, make_method
-from evergraph.methods.bounds import Finetune, FinetuneConfig
+from evergraph.methods import MethodConfig, TrainConfig, make_method
+from evergraph.methods.bounds import Finetune
 from evergraph.nn import ModelConfig
 from evergraph.stream import LabelledNodes, Protocol, TaskStream
 from evergraph.stream.datasets import SyntheticConfig, generate
@@ -150,7 +150,7 @@ def test_train_calls_the_method_in_the_order_of_its_contract(make_graph):
             calls.append("predict")
             return super().predict_logits(ctx)
 
-    run(stream_of(make_graph), Traced(FinetuneConfig()))
+    run(stream_of(make_graph), Traced(MethodConfig()))
     task = ["begin", *["loss", "backward"] * 3, "end", "predict"]
     assert calls == task * 3
 
@@ -221,7 +221,7 @@ class SaysFirstClass(Finetune):
     """Predicts class 0 for all, and notes what it is asked on."""
 
     def __init__(self) -> None:
-        super().__init__(FinetuneConfig())
+        super().__init__(MethodConfig())
         self.asked = []
 
     def predict_logits(self, ctx):
@@ -262,7 +262,7 @@ def test_check_needs_refuses_an_unknown_need_in_one_sentence(make_graph):
     class Greedy(Finetune):
         needs = frozenset({"attention", "test_labels"})
 
-    method = Greedy(FinetuneConfig())
+    method = Greedy(MethodConfig())
     with pytest.raises(InputError) as caught:
         check_needs(method)
     assert str(caught.value) == (
@@ -287,7 +287,7 @@ class Attentive(Finetune):
 def test_train_refuses_a_backbone_without_the_attention_that_a_method_needs(make_graph, backbone):
     stream, model = stream_of(make_graph), MODEL.model_copy(update={"backbone": backbone})
     with pytest.raises(InputError) as caught:
-        next(train(Learner(Attentive(FinetuneConfig())), stream, model, TRAINING, seed=0))
+        next(train(Learner(Attentive(MethodConfig())), stream, model, TRAINING, seed=0))
     assert str(caught.value) == (
         "Expected 'backbone' to be 'gat' for Attentive, which needs attention "
         f"(got '{backbone}'); change it or the method."
@@ -307,7 +307,7 @@ def test_plain_path_shows_attention_where_the_backbone_has_any(make_graph, backb
             return ctx.cross_entropy(logits, ctx.batch.labels)
 
     model = MODEL.model_copy(update={"backbone": backbone})
-    list(train(Learner(Easy(FinetuneConfig())), stream_of(make_graph), model, TRAINING, seed=0))
+    list(train(Learner(Easy(MethodConfig())), stream_of(make_graph), model, TRAINING, seed=0))
     assert set(shown) == {2 if backbone == "gat" else 0}
 
 

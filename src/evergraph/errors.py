@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import sys
+import warnings
 from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
 
 
 class InputError(ValueError):
@@ -32,6 +36,14 @@ def one_line(text: str) -> str:
     return f"{text[: MAX_SENTENCE // 2]} … {text[-MAX_SENTENCE // 2 :]}"
 
 
+def warn(text: str) -> None:
+    """Warns at the line that called the package, however far that is."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_globals.get("__name__", "").startswith("evergraph.") and frame.f_back is not None:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, stacklevel=level)
+
+
 def no_effect(settings: Iterable[str], method: str) -> str:
     """Says which settings a method does not use."""
     *first, last = (f"'{key}'" for key in sorted(settings))
@@ -46,3 +58,14 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     hint = f"did you mean '{close[0]}'?" if close else f"choose one of {', '.join(names)}."
     return InputError(f"Unknown {kind} '{name}': {hint}")
+
+
+def import_extra(module: str, extra: str, what: str) -> Any:
+    """Imports a module that comes with an extra, or says what it is for and how to get it."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise InputError(
+            f"Expected {what} (it is not installed); install the extra with pip install "
+            f"'evergraph[{extra}]'."
+        ) from None

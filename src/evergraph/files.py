@@ -11,7 +11,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -67,15 +67,13 @@ def read_regular(path: Path, root: Path | None = None) -> bytes:
     regular file raises OSError. Below ``root`` no part of the path may be a link; without it links
     are followed.
     """
-    flags = os.O_RDONLY | _flags("O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
+    flags = ["O_NONBLOCK", "O_CLOEXEC", "O_BINARY"]  # of which a system has some
     if root is not None:
-        flags |= _flags("O_NOFOLLOW")
-        inside = [root / part for part in path.relative_to(root).parents]
-        checked = inside if hasattr(os, "O_NOFOLLOW") else [*inside, path]
-        for part in checked:
+        flags.append("O_NOFOLLOW")
+        for part in [path, *(root / part for part in path.relative_to(root).parents)]:
             if part != root and part.is_symlink():
                 raise OSError(0, f"'{part}' is a link")
-    handle = os.open(path, flags)
+    handle = os.open(path, os.O_RDONLY | sum(getattr(os, name, 0) for name in flags))
     with os.fdopen(handle, "rb") as file:
         about = os.fstat(handle)
         if not stat.S_ISREG(about.st_mode):
@@ -83,11 +81,6 @@ def read_regular(path: Path, root: Path | None = None) -> bytes:
         if about.st_size > physical_memory():
             raise OSError(0, "larger than the memory")
         return file.read(about.st_size)
-
-
-def _flags(*names: str) -> int:
-    """Joins the flags of ``os.open`` that this system has."""
-    return sum(getattr(os, name, 0) for name in names)
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -131,13 +124,28 @@ def replacing(folder: Path) -> Iterator[Path]:
 
 
 @cache
+@cache
 def physical_memory() -> int:
-    """Returns the memory of this machine in bytes, whoever uses it now."""
+    """Returns the memory of this machine, or container, in bytes, whoever uses it now."""
     if sys.platform != "win32":
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return min([there, *_container_limits()])
     status = (ctypes.c_uint64 * 8)(64)  # MEMORYSTATUSEX: its own length, then the whole memory
     ctypes.WinDLL("kernel32").GlobalMemoryStatusEx(status)
     return status[1]
+
+
+def _container_limits() -> Iterator[int]:
+    """Yields what Linux's control groups allow this process, of either version."""
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/self/cgroup").read_text("ascii").splitlines():
+            _, controllers, group = line.split(":", 2)
+            if controllers in ("", "memory"):
+                name = "memory.limit_in_bytes" if controllers else "memory.max"
+                root = Path("/sys/fs/cgroup", controllers)
+                for folder in (root / group.lstrip("/"), root):
+                    with suppress(OSError, ValueError):  # "max" is no limit
+                        yield int((folder / name).read_text("ascii"))
 
 
 TENSOR = "$tensor"
@@ -148,8 +156,8 @@ def pack(state: Any) -> bytes:
     from safetensors.torch import save  # noqa: PLC0415 - who reads plain files needs no PyTorch
 
     tensors: dict[str, Tensor] = {}
-    document = _lift(state, tensors)
-    return save(tensors, metadata={"state": json.dumps(document)})
+    document = _document(state, tensors)
+    return save(tensors, metadata={"state": document})
 
 
 def unpack(content: bytes) -> Any:
@@ -159,24 +167,36 @@ def unpack(content: bytes) -> Any:
     tensors = load(content)  # checks every declared size against the content
     length = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + length])
-    return _lower(json.loads(header["__metadata__"]["state"]), tensors)
+
+    def lower(part: dict[str, Any]) -> Any:
+        return tensors[part[TENSOR]] if part.keys() == {TENSOR} else part
+
+    return json.loads(header["__metadata__"]["state"], object_hook=lower)
 
 
 def checksum(state: Any) -> str:
     """Computes a checksum of nested tensors and plain values, the same before and after packing."""
+    import torch  # noqa: PLC0415 - as above
+
     tensors: dict[str, Tensor] = {}
-    found = hashlib.sha256(json.dumps(_lift(state, tensors)).encode())
+    found = hashlib.sha256(_document(state, tensors).encode())
     for tensor in tensors.values():
         found.update(f"{tensor.dtype} {list(tensor.shape)}".encode())
-        found.update(_bytes(tensor))
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
     return found.hexdigest()
 
 
-def _bytes(tensor: Tensor) -> bytes:
-    import torch  # noqa: PLC0415 - as above
+def _document(state: Any, tensors: dict[str, Tensor]) -> str:
+    """Writes JSON with numbers for tensors, collecting copies: two may share their memory."""
 
-    content: bytes = tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
-    return content
+    def lift(value: Any) -> dict[str, str]:
+        if not _is_tensor(value):
+            raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+        name = str(len(tensors))
+        tensors[name] = value.detach().cpu().clone().contiguous()
+        return {TENSOR: name}
+
+    return json.dumps(state, default=lift)
 
 
 def _is_tensor(value: Any) -> TypeGuard[Tensor]:
@@ -191,28 +211,4 @@ def to_device(value: Any, device: torch.device | str, copy: bool = False) -> Any
         return {key: to_device(item, device, copy) for key, item in value.items()}
     if isinstance(value, list):
         return [to_device(item, device, copy) for item in value]
-    return value
-
-
-def _lift(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """Replaces tensors by numbers, collecting copies: two of them may share their memory."""
-    if _is_tensor(value):
-        name = str(len(tensors))
-        tensors[name] = value.detach().cpu().clone().contiguous()
-        return {TENSOR: name}
-    if isinstance(value, Mapping):
-        return {str(key): _lift(item, tensors) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_lift(item, tensors) for item in value]
-    return value
-
-
-def _lower(value: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """Puts the tensors back where :func:`_lift` took them from."""
-    if isinstance(value, dict):
-        if value.keys() == {TENSOR}:
-            return tensors[value[TENSOR]]
-        return {key: _lower(item, tensors) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_lower(item, tensors) for item in value]
     return value

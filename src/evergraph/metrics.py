@@ -26,6 +26,8 @@ HALVINGS = 40
 ALIKE, MOST_ROWS = 5, 2000
 #: Steps that estimate class shares, and the most that a share counts as being another.
 STEPS, MOST_SHIFT = 100, 5.0
+#: The share of their effective number that nodes keep when they are weighed, and powers to try.
+ENOUGH, POWERS = 0.8, 21
 Matrix = Sequence[Sequence[float]]
 
 
@@ -230,8 +232,9 @@ def shift_weights(logits: Array, labels: Array, weights: Array, others: Array) -
     """Weighs held-out nodes ``[n]`` for other class shares among the nodes to predict.
 
     These shares are the most likely ones given the logits of some unlabelled nodes ``[m, k]``
-    (expectation maximisation, Saerens et al., 2002). A weight is the square root of the ratio of
-    a class's shares, half-way to what would be right if they were known (Shimodaira, 2000).
+    (expectation maximisation, Saerens et al., 2002). A weight is the ratio of a class's shares, or
+    as large a power of it as leaves :data:`ENOUGH` of the nodes' effective number, for few nodes
+    that weigh much tell little (Shimodaira, 2000).
     """
     if not len(others):
         return np.ones(labels.size)
@@ -245,5 +248,30 @@ def shift_weights(logits: Array, labels: Array, weights: Array, others: Array) -
         shares = (found.sum(axis=0) + k * expected) / (len(others) + k)  # k nodes as expected
     held = np.bincount(labels, weights, minlength=k) / weights.sum()
     ratio = (shares[labels] / held[labels]).clip(1 / MOST_SHIFT, MOST_SHIFT)
-    root: Array = np.sqrt(ratio)
-    return root
+    for power in np.linspace(1, 0, POWERS):
+        found = ratio**power
+        if effective(weights * found) >= ENOUGH * effective(weights):
+            break
+    shifted: Array = found
+    return shifted
+
+
+def effective(weights: Array) -> float:
+    """Counts the nodes of equal weight that would tell as much (Kish, 1965)."""
+    return float(weights.sum() ** 2 / np.square(weights).sum())
+
+
+def quantile(values: Array, weights: Array, share: float) -> float:
+    """Estimates what a share of nodes is below from the values of some that weigh unevenly.
+
+    It is Harrell and Davis' estimate (1982), a mean of all values by how likely each is to be the
+    quantile. One that rests on a value or two, such as the conformal one, is as right on average
+    and farther off by chance. Weights count as so many nodes as they are worth (Kish, 1965).
+    """
+    from scipy.special import betainc  # noqa: PLC0415 - slow to import
+
+    order = np.argsort(values)
+    below = np.cumsum(weights[order])
+    count = 1 + effective(weights)
+    likely = np.diff(betainc(count * share, count * (1 - share), below / below[-1]), prepend=0)
+    return float(likely @ values[order])

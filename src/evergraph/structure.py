@@ -18,7 +18,7 @@ from evergraph.errors import InputError
 from evergraph.kernels import has_kernels, kernels
 from evergraph.kernels.attention import Ends, spread
 from evergraph.kernels.ops import BLOCK_ENTRIES, call, check_first_derivative, distance_blocks
-from evergraph.stream.adjacency import Adjacency, Pattern, runs, sort_stably
+from evergraph.stream.adjacency import Adjacency, Pattern, runs
 from evergraph.validation import Config
 
 #: Rounds of redrawing negatives that turn out to be edges; what remains is left out.
@@ -121,7 +121,7 @@ def pair_pattern(pairs: Tensor, num_nodes: int, valid: Tensor | None = None) -> 
     other = pairs.flip(0).int()
     if valid is not None:
         other = torch.where(valid, other, LEFT_OUT)
-    owner, order = sort_stably(pairs.flatten().int())
+    owner, order = torch.sort(pairs.flatten().int(), stable=True)
     bounds = torch.arange(num_nodes + 1, dtype=torch.int32, device=pairs.device)
     return Pattern(torch.searchsorted(owner, bounds), other.flatten()[order])
 
@@ -257,18 +257,15 @@ def _additions(
     config: StructureConfig,
 ) -> Tensor:
     """Chooses the pairs to connect (Eq. 9); which of them exist already is left to the caller."""
-    width = adjacency.num_nodes if candidates is None else candidates.shape[1]
-    everyone = torch.arange(adjacency.num_nodes, device=adjacency.device)
-    # A block of rows costs width × d numbers each.
-    step = max(1, BLOCK_ENTRIES // max(width * z.shape[1], 1))
+    if candidates is None:
+        everyone = torch.arange(adjacency.num_nodes, device=adjacency.device)
+        candidates = everyone.expand(nodes.numel(), -1)
+    # A block of rows costs K × d numbers each.
+    step = max(1, BLOCK_ENTRIES // max(candidates.shape[1] * z.shape[1], 1))
     chosen = [torch.empty(2, 0, dtype=torch.int64, device=adjacency.device)]
     for begin in range(0, nodes.numel(), step):
         rows = nodes[begin : begin + step]
-        options = (
-            everyone.expand(rows.numel(), -1)
-            if candidates is None
-            else candidates[begin : begin + step]
-        )
+        options = candidates[begin : begin + step]
         scores = candidate_scores(adjacency, rows, options, z, config.add_among == "any")
         if config.addition == "nearest":
             order = torch.arange(options.shape[1], 0, -1.0, device=scores.device)

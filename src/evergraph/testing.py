@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from evergraph.device import make_generator
 from evergraph.errors import InputError
 from evergraph.events import Event, TaskDone
 from evergraph.files import checksum
 from evergraph.methods import Method, TrainConfig
 from evergraph.nn import ModelConfig
-from evergraph.rng import make_generator
 from evergraph.stream import SparseRows, TaskStream
 from evergraph.train import Learner, train
 

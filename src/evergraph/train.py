@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from evergraph.device import (
+    Plan,
+    denormals_flushed,
+    make_plan,
+    total_memory,
+    warn_of_memory,
+)
 from evergraph.errors import InputError
 from evergraph.events import Epoch, Event, Stage, TaskDone, TaskStarted
+from evergraph.files import pack, read_regular, unpack, write_atomic
 from evergraph.methods import NEEDS, Descent, Method, TaskContext, TrainConfig
 from evergraph.metrics import (
     Array,
@@ -23,17 +34,10 @@ from evergraph.metrics import (
     softmax,
 )
 from evergraph.nn import ENCODERS, ModelConfig, NodeClassifier
-from evergraph.nn.device import (
-    Plan,
-    check_network,
-    denormals_flushed,
-    make_plan,
-    total_memory,
-    training_bytes,
-    warn_of_memory,
-)
-from evergraph.nn.model import restore_model
+from evergraph.nn.model import check_network, restore_model, training_bytes
 from evergraph.stream import Features, GraphView, LabelledNodes, TaskStream
+from evergraph.stream.shard import Shard
+from evergraph.team import ALONE, Team
 
 
 @dataclass
@@ -55,14 +59,18 @@ def train(
     *,
     seed: int,
     device: torch.device | str = "cpu",
+    team: Team = ALONE,
+    keeper: Keeper | None = None,
 ) -> Generator[Event, None, None]:
     """Learns the tasks from ``learner.next_task`` on, yielding events.
 
     After a :class:`TaskDone` the learner is complete: what was saved then and restored
-    continues to the same bits.
+    continues to the same bits. Several workers each run this with the same arguments, and learn
+    together.
     """
     needs = check_needs(learner.method)
     check_backbone(type(learner.method), model_config)
+    check_team(learner.method, training, team)
     device, last = torch.device(device), stream.tasks[-1]  # the largest: what fits it fits all
     sizes = (last.num_nodes, 2 * last.num_edges)
     with denormals_flushed():
@@ -71,19 +79,20 @@ def train(
             plan = plan_for(learner, sizes, stream.features, model_config, training, device=device)
             yield started(view, stream.num_tasks, plan)
             final = task == stream.num_tasks - 1
-            ctx = make_context(learner, view, model_config, training, plan, seed=seed, final=final)
+            how = (model_config, training, plan)
+            ctx = make_context(learner, view, *how, seed=seed, final=final, team=team)
             ctx.class_names = stream.class_names[: view.num_classes]
             before = None
             if stream.protocol.kind != "class" and task:
                 blank = view.unlabelled(stream.tasks[task - 1].num_classes)
-                ahead = make_context(learner, blank, model_config, training, plan, seed=seed)
+                ahead = make_context(learner, blank, *how, seed=seed, team=team)
                 with ctx.stage("evaluate"):
                     judged = stream.evaluation(task)
-                    before = _percent(hits(learner.method.predict_logits(ahead), judged))
+                    before = _percent(hits(predict(learner, ahead), judged))
                 ctx.prepared = ahead.prepared  # of the same graph
-            yield from learn_task(learner, ctx)
+            yield from learn_task(learner, ctx, keeper)
             with ctx.stage("evaluate"):
-                logits = learner.method.predict_logits(ctx)
+                logits = predict(learner, ctx)
                 found = evaluate(logits, stream, task)
                 own = learner.method.temperature
                 probability = judge_probabilities(logits, stream, own) if final else {}
@@ -94,13 +103,15 @@ def train(
             yield TaskDone(task, *told, probability)
 
 
-def learn_task(learner: Learner, ctx: TaskContext) -> Iterator[Epoch | Stage]:
+def learn_task(
+    learner: Learner, ctx: TaskContext, keeper: Keeper | None = None
+) -> Iterator[Epoch | Stage]:
     """Lets a method learn what a context shows; afterwards the learner is complete."""
     method = learner.method
     method.begin_task(ctx)
     for event in method.fit_task(ctx):
         if isinstance(event, Descent):
-            yield from descend(method, ctx, event)
+            yield from descend(method, ctx, event, keeper)
         else:
             yield event
     method.end_task(ctx)
@@ -108,14 +119,53 @@ def learn_task(learner: Learner, ctx: TaskContext) -> Iterator[Epoch | Stage]:
     learner.next_task, learner.num_seen = ctx.view.task + 1, ctx.view.num_nodes
 
 
-def descend(method: Method[Any], ctx: TaskContext, asked: Descent) -> Iterator[Epoch]:
+@dataclass
+class Keeper:
+    """Keeps a descent in a file now and then, so that it goes on where it was interrupted."""
+
+    path: Path
+    interval: float = 30.0  # seconds
+    last: float = field(default_factory=time.monotonic)
+
+    def begin(self, ctx: TaskContext, asked: Descent) -> int:
+        """Puts a context where this very descent was; returns the epochs that are done."""
+        found: list[Any] = []
+        if ctx.team.leads and self.path.exists():
+            with suppress(Exception):  # what cannot be read is learned again
+                kept = unpack(read_regular(self.path))
+                if kept["which"] == [ctx.view.task, asked.stage, asked.first, ctx.team.size]:
+                    found = kept["parts"]
+        found = ctx.team.tell({"found": found})["found"]
+        if not found:
+            return 0
+        ctx.restore(found[ctx.team.rank])
+        return int(found[0]["epoch"])
+
+    def note(self, ctx: TaskContext, asked: Descent, epoch: int) -> None:
+        """Writes the descent down after so many epochs, if it is time."""
+        team, now = ctx.team, time.monotonic()
+        if not team.tell(now - self.last >= self.interval):
+            return
+        self.last = now
+        mine = {**ctx.snapshot(), "epoch": epoch}
+        parts = [team.tell(mine, worker) for worker in range(team.size)]
+        if team.leads:
+            which = [ctx.view.task, asked.stage, asked.first, team.size]
+            write_atomic(self.path, pack({"which": which, "parts": parts}))
+
+
+def descend(
+    method: Method[Any], ctx: TaskContext, asked: Descent, keeper: Keeper | None = None
+) -> Iterator[Epoch]:
     """Gradient descent on a method's loss: the loop that all but closed forms go through."""
     model, optimizer = ctx.model, ctx.optimizer
     assert model is not None
     assert optimizer is not None
 
+    objective = ctx.objective(model, lambda: method.loss(ctx))
+
     def differentiate() -> Tensor:
-        loss = method.loss(ctx)
+        loss = objective()
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         return loss.detach()
@@ -136,14 +186,17 @@ def descend(method: Method[Any], ctx: TaskContext, asked: Descent) -> Iterator[E
         else:  # what a method does to gradients may read them
             gradient = ctx.recorded(differentiate)
     epochs = asked.epochs or ctx.training.epochs
+    done = 0 if keeper is None else keeper.begin(ctx, asked)
     with ctx.stage("classify"):
-        for epoch in range(epochs):
+        for epoch in range(done, epochs):
             model.train()
             for batch in ctx.batches():
                 ctx.begin_step(batch)
                 loss = run()
-            done = asked.first + epoch
-            yield Epoch(ctx.view.task, asked.stage, done, asked.total or epochs, loss)
+            if keeper is not None:
+                keeper.note(ctx, asked, epoch + 1)
+            number = asked.first + epoch
+            yield Epoch(ctx.view.task, asked.stage, number, asked.total or epochs, loss)
 
 
 def records(method: Method[Any]) -> bool:
@@ -160,8 +213,15 @@ def make_context(
     *,
     seed: int,
     final: bool = False,
+    team: Team = ALONE,
 ) -> TaskContext:
-    """Puts a learner before a view."""
+    """Puts a learner before a view, of which each worker of a team gets its shard."""
+    if team.size > 1 and view.shard is None:
+        shard = Shard.of(view.adjacency, team)
+        features = view.features
+        if learner.method.parallel == "nodes":
+            features = features[torch.arange(shard.first, shard.last, device=shard.device)]
+        view = replace(view, features=features, shard=shard)
     return TaskContext(
         view,
         model=learner.model,
@@ -172,6 +232,14 @@ def make_context(
         plain=takes_plain_path(learner.method),
         batch_size=plan.batch_size,
     )
+
+
+def predict(learner: Learner, ctx: TaskContext) -> Tensor:
+    """Returns logits of all nodes to every worker, ``[n, k]``."""
+    logits, shard = learner.method.predict_logits(ctx), ctx.view.shard
+    if shard is None or learner.method.parallel != "nodes":
+        return logits
+    return shard.team.gather(logits)
 
 
 def takes_plain_path(method: Method[Any]) -> bool:
@@ -282,6 +350,23 @@ def check_needs(method: Method[Any]) -> frozenset[str]:
             f"correct the declaration of {type(method).__name__}."
         )
     return method.needs
+
+
+def check_team(method: Method[Any], training: TrainConfig, team: Team) -> None:
+    """Refuses several workers where they could not share the work."""
+    if team.size == 1:
+        return
+    name = type(method).__name__
+    if method.parallel is None:
+        raise InputError(
+            f"Expected one worker for {name}, which cannot share its work (got {team.size}); leave "
+            "'--workers' out."
+        )
+    if method.parallel == "batches" and not isinstance(training.batch_size, int):
+        raise InputError(
+            f"Expected a 'batch_size' that {team.size} workers can share (got "
+            f"'{training.batch_size}'); set one, for example --set batch_size=512."
+        )
 
 
 def check_backbone(method: type[Method[Any]], config: ModelConfig) -> None:

@@ -15,6 +15,7 @@ from evergraph.closed_form.cross_validation import (
     leave_one_out_losses,
     surely_best,
 )
+from evergraph.closed_form.features import EmbeddingRows
 from evergraph.closed_form.moments import Moments
 from evergraph.closed_form.ridge import Ridge, row_weights
 from evergraph.stream import LabelledNodes
@@ -29,7 +30,9 @@ def ridge(labels: list[int], weighing: bool = True) -> Ridge:
 
 def left_out(made: Ridge, train: LabelledNodes, num_seen: int, old_classes: list[int]) -> LeftOut:
     x = torch.zeros(train.nodes.numel(), made.basis.shape[0], dtype=torch.float64)
-    return LeftOut(made, x, train, 0.1, num_seen=num_seen, old_classes=old_classes)
+    return LeftOut(
+        made, EmbeddingRows(x), x, train, 0.1, num_seen=num_seen, old_classes=old_classes
+    )
 
 
 def trained(nodes: list[int], labels: list[int]) -> LabelledNodes:

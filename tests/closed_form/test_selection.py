@@ -48,13 +48,13 @@ def moments() -> Moments:
 
 def selected(selection: Selection, num_seen=10, old_classes=(0, 1), train=NEW) -> Selection:
     ridge = selection.solve(moments(), X[train.nodes], train.labels)
-    selection.select_inference(left_out(ridge, num_seen, old_classes, train), ROWS, FEATURES, GRAPH)
+    selection.select_inference(left_out(ridge, num_seen, old_classes, train), FEATURES, GRAPH)
     return selection
 
 
 def left_out(ridge: Ridge | None = None, num_seen=10, old_classes=(0, 1), train=NEW) -> LeftOut:
     ridge, seen = ridge or Ridge(moments(), False), {"num_seen": num_seen}
-    return LeftOut(ridge, X[train.nodes], train, 0.02, **seen, old_classes=old_classes)
+    return LeftOut(ridge, ROWS, X[train.nodes], train, 0.02, **seen, old_classes=old_classes)
 
 
 def without(group: torch.Tensor) -> torch.Tensor:

@@ -440,7 +440,7 @@ def test_what_a_change_keeps_is_told_before_it_is_learned(
     disk, memory = report["stored_bytes"] / 1e6, report["held_bytes"] / 1e6
     expected = f"this change keeps {disk:.1f} MB on disk and {memory:.1f} MB in memory"
     assert started[1].reason.endswith(expected)
-    monkeypatch.setattr("evergraph.nn.device.free_memory", lambda device: 100_000)
+    monkeypatch.setattr("evergraph.device.free_memory", lambda device: 100_000)
     with pytest.warns(UserWarning, match="Taking the change in takes about .* of memory are free"):
         clf.learn([f"{row}" if text else row for row in range(30_000, 32_000)], np.ones((2000, 16)))
 

@@ -237,7 +237,7 @@ def test_few_of_many_held_out_nodes_judge_and_classes_weigh_what_they_have(
     judges, _ = present.judges()
     assert torch.bincount(judges.labels).tolist() == [2] * 6
     assert torch.isin(judges.nodes, held.nodes).all()
-    accuracy, few, *_ = present.judge(cpu)
+    accuracy, few = (present.judge(cpu)[key] for key in ("accuracy", "class_accuracy"))
     counts = torch.bincount(held.labels).tolist()
     assert accuracy == pytest.approx(np.average(few, weights=counts))
     monkeypatch.setattr(state, "MOST_JUDGED", 10**6)

@@ -11,7 +11,7 @@ import torch
 
 from evergraph.errors import InputError
 from evergraph.estimator import ContinualNodeClassifier
-from evergraph.estimator.structural import NAMES, structural_features
+from evergraph.estimator.extended import NAMES, structural_features
 from evergraph.stream import Adjacency
 
 

@@ -76,7 +76,7 @@ def compiled(kernel, kinds, sizes, options):
     source = ASTSource(kernel, signature=signature, constexprs=constants)
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"]
 
-INTEGERS = {"first", "last", "owner", "slot", "hubs", "parts", "seed"}
+INTEGERS = {"bounds", "owner", "place", "hubs", "parts", "seed"}
 NUMBERS = {"slope": "fp32", "undo": "fp32", "scale": "fp32", "margin": "fp32", "num_rows": "i32",
            "size": "i32", "dropped": "i32", "columns": "*i32"}
 ATTEND = {"heads": 4, "channels": 64, "block_channels": 64, "block_edges": 8, "block_rows": 16}
@@ -87,9 +87,11 @@ OTHERS = {"width": 256, "block_width": 256, "block_edges": 8, "positive": True, 
 def kind(name):
     return NUMBERS.get(name, "*i64" if name in INTEGERS else "*fp32")
 
-for kernel in (kernels.attend_forward, kernels.attend_join, kernels.attend_backward_targets,
-               kernels.attend_backward_sources, kernels.join_sums):
+for kernel in (kernels.attend_forward, kernels.attend_backward_targets,
+               kernels.attend_backward_sources):
     assert compiled(kernel, kind, ATTEND, {})
+for weighed in (False, True):
+    assert compiled(kernels.join, kind, {**ATTEND, "weighed": weighed}, {})
 for kernel in (kernels.pair_terms, kernels.drop):
     assert compiled(kernel, kind, OTHERS, {})
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from evergraph.kernels import ops as distances
-from evergraph.kernels.ops import count_within, mean_pairwise_distance, neighbor_counts
+from evergraph.kernels.ops import count_within, mean_pairwise_distance
 from evergraph.memory.coverage import coverage_diversity
 from evergraph.structure import nearest_nodes
 from support import seeded
@@ -74,7 +74,7 @@ def test_kernel_distances_have_the_same_bits_everywhere(kernels):
     assert torch.equal(kernels.distances(h[2:], h[7:9]), whole[2:, 7:9])
     # At a radius that is one of the distances, counts show the last bit.
     for radius in whole[0, 1:4]:
-        assert torch.equal(kernels.count_within(h, h, radius), (whole < radius).sum(dim=0))
+        assert torch.equal(kernels.reduce_distances(h, h, radius), (whole < radius).sum(dim=0))
 
 
 @pytest.mark.parametrize("sizes", [(1, 19), (19, 3), (33, 9)])
@@ -83,9 +83,9 @@ def test_kernel_counts_and_sums_equal_torch(kernels, sizes):
     expected = by_torch(a, b)
     for radius in (0.0, 1.0, 2.0, 2.5):
         scalar = torch.tensor(radius, dtype=torch.float64, device=DEVICE)
-        found = kernels.count_within(a, b, scalar)
+        found = kernels.reduce_distances(a, b, scalar)
         assert found.tolist() == (expected < radius).sum(dim=0).tolist()
-    sums = kernels.distance_sums(a, b)
+    sums = kernels.reduce_distances(a, b)
     assert sums.dtype == torch.float64
     torch.testing.assert_close(sums, expected.double().sum(dim=0))
 
@@ -94,9 +94,9 @@ def test_kernels_of_nothing(kernels):
     none, some, radius = randn(0, 3), randn(2, 3), torch.ones((), device=DEVICE)
     assert kernels.distances(none, some).shape == (0, 2)
     assert kernels.distances(some, none).shape == (2, 0)
-    assert kernels.count_within(none, some, radius).tolist() == [0, 0]
-    assert kernels.count_within(some, none, radius).tolist() == []
-    assert kernels.distance_sums(none, some).tolist() == [0, 0]
+    assert kernels.reduce_distances(none, some, radius).tolist() == [0, 0]
+    assert kernels.reduce_distances(some, none, radius).tolist() == []
+    assert kernels.reduce_distances(none, some).tolist() == [0, 0]
 
 
 def test_kernels_share_out_every_block_once(kernels):
@@ -164,7 +164,7 @@ def test_counts_and_mean_equal_the_whole_matrix(monkeypatch):
     radius = torch.tensor(2.0, dtype=torch.float64, device=DEVICE)
     for entries in (1, 40, 100, 10_000):
         monkeypatch.setattr(distances, "BLOCK_ENTRIES", entries)
-        assert torch.equal(neighbor_counts(h, radius), (whole < 2).sum(dim=0))
+        assert torch.equal(count_within(h, h, radius), (whole < 2).sum(dim=0))
         assert torch.equal(count_within(h[:5], h, radius), (whole[:5] < 2).sum(dim=0))
         torch.testing.assert_close(
             mean_pairwise_distance(h), whole.double().sum() / (23 * 22), check_dtype=False
@@ -202,4 +202,5 @@ def test_computed_covers_look_only_within_reach(monkeypatch):
     # Sum of distances 0..6 and 20 is 175 over 28 pairs: mean 6.25, radius 1.25, reach 2.5.
     h = torch.tensor([[0.0], [1], [2], [3], [4], [5], [6], [20]])
     assert coverage_diversity(h, 4, 0.2).tolist() == [1, 4, 6, 7]
-    assert asked == [([0, 1, 2], [3]), ([3, 4, 5], [6])]
+    everyone = h.flatten().tolist()  # once, for what each of them covers
+    assert asked == [(everyone, everyone), ([0, 1, 2], [3]), ([3, 4, 5], [6])]

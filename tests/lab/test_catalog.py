@@ -19,7 +19,7 @@ import yaml
 
 from evergraph.config import RunConfig
 from evergraph.lab.api import merge_runs, runs_by_hash
-from evergraph.lab.folder import make_jobs, read_config
+from evergraph.lab.folder import Run, make_runs
 from evergraph.lab.paper.contrasts import Table, contrast
 from evergraph.lab.paper.experiments import (
     EXPERIMENTS,
@@ -153,17 +153,17 @@ def test_plan_shares_runs_between_experiments():
     parts = plan(find_experiments("all"), Request(quick=True))
     runs = needed_runs(parts)
     assert len({config.hash for config in runs}) == len(runs)
-    assert len(runs) < sum(len(part.configs) for part in parts)
+    assert len(runs) < sum(len(part.needs) for part in parts)
     beta = {c.hash for c in needed_runs(plan(find_experiments("beta"), Request(quick=True)))}
     assert beta <= {config.hash for config in runs}
-    make_jobs(runs, Path("out"))  # no two of them want one folder
+    make_runs(runs, Path("out"))  # no two of them want one folder
 
 
 def test_plan_of_equal_rows_is_one_run():
     parts = plan(find_experiments("radius"), Request(dataset=["cora"], seeds=1))
     (main,) = plan(find_experiments("main"), Request(dataset=["cora"], seeds=1))
     # Cora's preset has r = 0.2, so that this row is DSLR itself.
-    assert parts[0].configs["0.2", 0].hash == main.configs["dslr", 0].hash
+    assert parts[0].needs["0.2", 0].key == main.needs["dslr", 0].key
 
 
 def test_request_leaves_settings_to_methods_that_have_them():
@@ -181,7 +181,7 @@ def test_request_leaves_settings_to_methods_that_have_them():
 
 def test_find_facts_counts_the_stream():
     # 2,708 papers without Rule_Learning's 180, 70 % of them for training.
-    assert find_facts("cora", None) == Facts("cora", 1770, 3, 6, 2)
+    assert find_facts("cora", None) == Facts("cora", 1770, 3, 6, 2, "class", 2708, 5278, 1433)
 
 
 @pytest.fixture(scope="module")
@@ -192,8 +192,8 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory, make_graph: Callable[..
     write_plain(make_graph(num_nodes=60, num_classes=6), path)
     request = Request(quick=True, dataset=[str(path)], seeds=2, sets=TINY)
     for config in needed_runs(plan(EXPERIMENTS.values(), request)):
-        (job,) = make_jobs([config], folder / "out")
-        execute(job.config, job.path)
+        (job,) = make_runs([config], folder / "out")
+        execute(job)
     return folder
 
 
@@ -238,7 +238,7 @@ def test_reproduce_writes_every_file(
     measured = {entry["metric"] for entry in outcome["entries"]}
     present = {m.key for m in experiment.metrics if not m.key.startswith(("class ", "bytes_"))}
     assert present <= measured
-    seeds = [0] if experiment.describe is not None else [0, 1]
+    seeds = [0] if experiment.looked_up else [0, 1]
     assert all(entry["seeds"] in (seeds, seeds[:1], seeds[1:]) for entry in outcome["entries"])
     assert [entry["text"] for entry in outcome["statements"]] == [
         statement.text for statement in experiment.statements
@@ -347,7 +347,7 @@ def test_as_printed_stands_beside_ours(
     again = ["--as-printed", "--jobs", 1]
     line = [printed if word == reproduced / "out" else word for word in words(reproduced, "beta")]
     assert command(*line, *again).code == 0
-    config = read_config(next(printed.rglob("config.yaml")).parent)
+    config = Run(next(printed.rglob("config.yaml")).parent).config
     assert (config.model.dropout, config.training.label_smoothing) == (0.0, 0.0)
     assert command(*words(reproduced, "beta")).code == 0
     write = ["reproduce", "--output", reproduced / "out", "--document", page, "--beside"]
@@ -395,7 +395,7 @@ def test_times_of_different_machines_are_left_out(reproduced: Path, tmp_path: Pa
     cache = runs_by_hash(tmp_path)
     assert why_no_times(part, cache, request) is None
     assert all("selection" in row["values"] for row in measure(part, cache, request))
-    there = cache[part.configs["mf", 0].hash] / "environment.json"
+    there = cache[part.needs["mf", 0].key].path / "environment.json"
     there.write_text(json.dumps({**json.loads(there.read_text()), "device_name": "another"}))
     rows = measure(part, cache, request)
     assert "another with" in str(why_no_times(part, cache, request))
@@ -421,7 +421,7 @@ def test_merge_takes_runs_whatever_their_label(reproduced: Path, tmp_path: Path)
     foreign = tmp_path / "elsewhere" / "some" / "place"
     foreign.mkdir(parents=True)
     for number, config in enumerate(wanted):
-        there = source[config.hash]
+        there = source[config.hash].path
         copy = foreign / str(number)
         copy.mkdir()
         for file in ("config.yaml", "results.json"):
@@ -431,9 +431,9 @@ def test_merge_takes_runs_whatever_their_label(reproduced: Path, tmp_path: Path)
     assert merge_runs(here, elsewhere, wanted) == len(wanted) == 2
     cache = runs_by_hash(here)
     for config in wanted:
-        results = json.loads((cache[config.hash] / "results.json").read_text())
+        results = json.loads((cache[config.hash].path / "results.json").read_text())
         assert (results["label"], results["config_hash"]) == (config.label, config.hash)
-        written = yaml.safe_load((cache[config.hash] / "config.yaml").read_text())
+        written = yaml.safe_load((cache[config.hash].path / "config.yaml").read_text())
         assert RunConfig.model_validate(written) == config
     assert merge_runs(here, elsewhere, wanted) == 0
 
@@ -477,7 +477,7 @@ def test_experiments_lists_all(command: Command):
     assert all(name in command("experiments").out for name in IDS)
     assert {entry["id"] for entry in json.loads(command("experiments", "--json").out)} >= set(IDS)
     parts = plan(find_experiments("all"), Request(quick=True))
-    count = len({key for part in parts for key in part.keys.values()})
+    count = len({need.key for part in parts for need in part.needs.values()})
     assert count > len(needed_runs(parts))  # leaks are measured and are no runs
     told = command("reproduce", "all", "--quick", "--plan", "--output", "none").out
     assert re.search(rf"together +│ +{count} │ +{count} │", told)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from evergraph.errors import InputError
 from evergraph.events import TaskDone
-from evergraph.lab.folder import load_checkpoint, save_checkpoint
+from evergraph.lab.folder import Run
 from evergraph.methods import TrainConfig, make_method
 from evergraph.methods.base import Method, MethodConfig
 from evergraph.nn import ModelConfig, NodeClassifier
@@ -23,6 +24,11 @@ from evergraph.stream import Graph, Protocol, TaskStream
 from evergraph.train import Learner, train
 
 MODEL = ModelConfig(channels=4, heads=2)
+
+
+def run_in(folder: Path, model: ModelConfig = MODEL) -> Run:
+    """A run of which nothing but its network matters."""
+    return Run(folder, SimpleNamespace(model=model, hash=""))
 
 
 class Keeper(Method[MethodConfig]):
@@ -72,9 +78,9 @@ def same(left: Any, right: Any) -> bool:
 
 def test_checkpoint_round_trip_is_bit_identical(tmp_path: Path):
     done = [{"row": [0.1 + 0.2, 100.0], "embeddings": {"0": {"h": torch.rand(2, 3)}}}]
-    save_checkpoint(tmp_path, Learner(Keeper(NESTED), next_task=3), done)
+    run_in(tmp_path).save_checkpoint(Learner(Keeper(NESTED), next_task=3), done)
     restored = Learner(Keeper({}))
-    records = load_checkpoint(tmp_path, restored, MODEL, "cpu")
+    records = run_in(tmp_path).load_checkpoint(restored, "cpu")
     assert restored.next_task == 3
     assert restored.model is None
     assert same(restored.method.state_dict(), NESTED)
@@ -84,24 +90,24 @@ def test_checkpoint_round_trip_is_bit_identical(tmp_path: Path):
 def test_checkpoint_keeps_paths_apart(tmp_path: Path):
     # "a/b" as one key and as two must not be written to the same place.
     state = {"a/b": torch.tensor([1]), "a": {"b": torch.tensor([2])}}
-    save_checkpoint(tmp_path, Learner(Keeper(state)), [])
+    run_in(tmp_path).save_checkpoint(Learner(Keeper(state)), [])
     restored = Learner(Keeper({}))
-    load_checkpoint(tmp_path, restored, MODEL, "cpu")
+    run_in(tmp_path).load_checkpoint(restored, "cpu")
     assert same(restored.method.state_dict(), state)
 
 
 def test_checkpoint_stores_tensors_that_share_memory(tmp_path: Path):
     base = torch.arange(6)
     state = {"all": base, "part": base[2:4], "same": base}
-    save_checkpoint(tmp_path, Learner(Keeper(state)), [])
+    run_in(tmp_path).save_checkpoint(Learner(Keeper(state)), [])
     restored = Learner(Keeper({}))
-    load_checkpoint(tmp_path, restored, MODEL, "cpu")
+    run_in(tmp_path).load_checkpoint(restored, "cpu")
     assert same(restored.method.state_dict(), state)
 
 
 def test_load_checkpoint_without_a_file_leaves_the_learner(tmp_path: Path):
     learner = Learner(Keeper({"a": 1}))
-    assert load_checkpoint(tmp_path / "none", learner, MODEL, "cpu") == []
+    assert run_in(tmp_path / "none").load_checkpoint(learner, "cpu") == []
     assert learner.next_task == 0
     assert learner.method.state_dict() == {"a": 1}
 
@@ -134,9 +140,9 @@ def test_restored_learner_continues_to_the_same_bits(
     stream = TaskStream(make_graph(60, 6), Protocol(validation_fraction=0.2), seed=0)
     learner = Learner(make_method(method, settings))
     advance(learner, stream, 1)
-    save_checkpoint(tmp_path, learner, [{"row": [1.0]}])
+    run_in(tmp_path).save_checkpoint(learner, [{"row": [1.0]}])
     restored = Learner(make_method(method, settings))
-    assert load_checkpoint(tmp_path, restored, MODEL, "cpu") == [{"row": [1.0]}]
+    assert run_in(tmp_path).load_checkpoint(restored, "cpu") == [{"row": [1.0]}]
     assert restored.model is not learner.model
 
     assert advance(restored, stream, 2) == advance(learner, stream, 2)
@@ -147,8 +153,8 @@ def test_restored_learner_continues_to_the_same_bits(
 
 
 def test_checkpoint_is_safetensors_with_json(tmp_path: Path):
-    save_checkpoint(tmp_path, Learner(Keeper(NESTED), next_task=1), [])
-    (path,) = tmp_path.iterdir()
+    run_in(tmp_path).save_checkpoint(Learner(Keeper(NESTED), next_task=1), [])
+    (path,) = (tmp_path / "checkpoint").iterdir()
     with safe_open(path, framework="pt") as file:
         document = json.loads(file.metadata()["state"])
         whole = file.get_tensor(document["method"]["whole"]["$tensor"])
@@ -158,30 +164,30 @@ def test_checkpoint_is_safetensors_with_json(tmp_path: Path):
 
 
 def test_checkpoint_with_one_bit_flipped_is_refused_wherever_it_is(tmp_path: Path):
-    save_checkpoint(tmp_path, Learner(Keeper({"x": torch.arange(5.0)}), next_task=1), [])
-    (path,) = tmp_path.iterdir()
+    run_in(tmp_path).save_checkpoint(Learner(Keeper({"x": torch.arange(5.0)}), next_task=1), [])
+    (path,) = (tmp_path / "checkpoint").iterdir()
     whole = path.read_bytes()
     for at in range(len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << at % 8)]) + whole[at + 1 :])
         with pytest.raises(InputError, match="damaged"):
-            load_checkpoint(tmp_path, Learner(Keeper({})), MODEL, "cpu")
+            run_in(tmp_path).load_checkpoint(Learner(Keeper({})), "cpu")
     path.write_bytes(whole)
-    load_checkpoint(tmp_path, Learner(Keeper({})), MODEL, "cpu")
+    run_in(tmp_path).load_checkpoint(Learner(Keeper({})), "cpu")
 
 
 def test_save_checkpoint_replaces_the_last_one(tmp_path: Path):
     for next_task in (1, 2):
-        save_checkpoint(tmp_path, Learner(Keeper({}), next_task=next_task), [])
+        run_in(tmp_path).save_checkpoint(Learner(Keeper({}), next_task=next_task), [])
     learner = Learner(Keeper({}))
-    load_checkpoint(tmp_path, learner, MODEL, "cpu")
+    run_in(tmp_path).load_checkpoint(learner, "cpu")
     assert learner.next_task == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["learner.safetensors"]
+    assert [path.name for path in (tmp_path / "checkpoint").iterdir()] == ["learner.safetensors"]
 
 
 def test_save_checkpoint_killed_while_writing_keeps_the_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    save_checkpoint(tmp_path, Learner(Keeper({}), next_task=1), [])
+    run_in(tmp_path).save_checkpoint(Learner(Keeper({}), next_task=1), [])
 
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -189,23 +195,25 @@ def test_save_checkpoint_killed_while_writing_keeps_the_last_one(
     with monkeypatch.context() as patch:
         patch.setattr("evergraph.files.os.fsync", killed)
         with pytest.raises(KeyboardInterrupt):
-            save_checkpoint(tmp_path, Learner(Keeper({}), next_task=2), [])
+            run_in(tmp_path).save_checkpoint(Learner(Keeper({}), next_task=2), [])
     learner = Learner(Keeper({}))
-    load_checkpoint(tmp_path, learner, MODEL, "cpu")
+    run_in(tmp_path).load_checkpoint(learner, "cpu")
     assert learner.next_task == 1
 
 
 def test_checkpoint_restores_a_resized_network(tmp_path: Path):
     model = NodeClassifier(MODEL, 5, 2, torch.Generator().manual_seed(0))
     resize_layer(model, 0, delete=1, add=6, generator=torch.Generator().manual_seed(1))
-    save_checkpoint(tmp_path, Learner(Keeper({}), model), [])
+    run_in(tmp_path).save_checkpoint(Learner(Keeper({}), model), [])
     restored = Learner(Keeper({}))
-    load_checkpoint(tmp_path, restored, MODEL, "cpu")
+    run_in(tmp_path).load_checkpoint(restored, "cpu")
     assert restored.model is not None
     assert restored.model.encoder.channels == [9, 4]
     assert same(dict(restored.model.state_dict()), dict(model.state_dict()))
     with pytest.raises(InputError, match="damaged"):
-        load_checkpoint(tmp_path, Learner(Keeper({})), ModelConfig(channels=4, heads=3), "cpu")
+        run_in(tmp_path, ModelConfig(channels=4, heads=3)).load_checkpoint(
+            Learner(Keeper({})), "cpu"
+        )
 
 
 def test_load_checkpoint_of_another_network_is_refused(
@@ -214,7 +222,14 @@ def test_load_checkpoint_of_another_network_is_refused(
     stream = TaskStream(make_graph(), Protocol(), seed=0)
     learner = Learner(make_method("finetune"))
     advance(learner, stream, 1)
-    save_checkpoint(tmp_path, learner, [])
+    run_in(tmp_path).save_checkpoint(learner, [])
     wider = ModelConfig(channels=5, heads=2)
     with pytest.raises(InputError, match="damaged"):
-        load_checkpoint(tmp_path, Learner(make_method("finetune")), wider, "cpu")
+        run_in(tmp_path, wider).load_checkpoint(Learner(make_method("finetune")), "cpu")
+
+
+def test_checkpoint_of_another_run_is_refused(tmp_path: Path):
+    run_in(tmp_path).save_checkpoint(Learner(Keeper({}), next_task=1), [])
+    other = Run(tmp_path, SimpleNamespace(model=MODEL, hash="another"))
+    with pytest.raises(InputError, match="or of another run"):
+        other.load_checkpoint(Learner(Keeper({})), "cpu")

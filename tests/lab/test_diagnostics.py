@@ -51,7 +51,8 @@ AFTER = graph((0, 1), (1, 4), (5, 7), (6, 7), (2, 3), (3, 6))
 def learner_at(task: int, *, buffer: bool = True, predicted=PREDICTED) -> Learner:
     """A learner just after a task, with everything planted."""
     h = (FIRST_H, LAST_H)[task]
-    view = SimpleNamespace(task=task, adjacency=BEFORE, train_nodes=TASKS[task].train_nodes)
+    train = TASKS[task].train_nodes
+    view = SimpleNamespace(task=task, adjacency=BEFORE, train_nodes=train, shard=None)
     context = SimpleNamespace(
         view=view,
         adjacency=AFTER,

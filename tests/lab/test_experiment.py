@@ -37,7 +37,7 @@ def test_table_finds_the_best_by_what_is_good():
     assert best(["a", "b", "c"], "fm") == {}  # c may turn out to be the best
     assert best(["nobody"], "pm") == {}
     assert known(TABLE("nobody", "pm")) == {}
-    assert (TABLE.mean("a", "pm"), TABLE.mean("nobody", "pm")) == (3.0, None)
+    assert TABLE.means(["a", "nobody"], "pm") == {"a": 3.0}
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from evergraph.events import Epoch, TaskDone, TaskStarted
 from evergraph.lab import cli
 from evergraph.lab.api import merge_runs, run_grid, runs_by_hash
 from evergraph.lab.engines import ProgressText, Resources
-from evergraph.lab.folder import Job, dataset_slug, finished_runs, make_jobs, read_config, slug
+from evergraph.lab.folder import Run, dataset_slug, finished_runs, make_runs, slug
 from evergraph.lab.runs import execute
 from evergraph.lab.summary import collect_results, summarise_grid
 from evergraph.lab.trials import settings_text
@@ -56,7 +56,7 @@ def test_make_jobs_names_folders_by_dataset_label_and_seed():
     configs = [make_config(method, seed) for method in methods for seed in (0, 1)]
     configs.append(make_config("finetune", 0, "cora"))
     configs.append(make_config("finetune", 0, "synthetic:nodes=50,classes=2"))
-    paths = [str(job.path) for job in make_jobs(configs, Path("out"))]
+    paths = [str(job.path) for job in make_runs(configs, Path("out"))]
     assert paths == [
         "out/runs/graph/finetune/seed-0",
         "out/runs/graph/finetune/seed-1",
@@ -73,12 +73,12 @@ def test_make_jobs_refuses_labels_that_clash():
     for methods in (("finetune", "finetune"), ("replay@a", "dslr@a"), ("replay@a/b", "dslr@a b")):
         configs = [make_config(method) for method in methods]
         with pytest.raises(InputError, match="@label"):
-            make_jobs(configs, Path("out"))
+            make_runs(configs, Path("out"))
 
 
 def test_make_jobs_keeps_generated_graphs_apart():
     configs = [make_config(dataset=f"synthetic:seed={seed}") for seed in (0, 1)]
-    assert len({job.path for job in make_jobs(configs, Path("out"))}) == 2
+    assert len({job.path for job in make_runs(configs, Path("out"))}) == 2
 
 
 @pytest.mark.parametrize(
@@ -110,10 +110,10 @@ def test_progress_text_rises_from_zero_to_one():
 
 
 def test_merge_runs_joins_two_folders(work: Path):
-    first = make_jobs([make_config(seed=seed) for seed in (0, 1)], work / "a")
-    second = make_jobs([make_config(seed=2), make_config("joint")], work / "b")
+    first = make_runs([make_config(seed=seed) for seed in (0, 1)], work / "a")
+    second = make_runs([make_config(seed=2), make_config("joint")], work / "b")
     for job in (*first, *second):
-        execute(job.config, job.path)
+        execute(job)
     assert merge_runs(work / "all", [work / "a", work / "b"]) == 4
     assert set(results_at(work / "all")) == {
         "runs/graph/finetune/seed-0/results.json",
@@ -122,7 +122,7 @@ def test_merge_runs_joins_two_folders(work: Path):
         "runs/graph/joint/seed-0/results.json",
     }
     for job in (*first, *second):
-        copy = make_jobs([job.config], work / "all")[0].path
+        copy = make_runs([job.config], work / "all")[0].path
         for path in job.path.rglob("*"):
             if path.is_file():
                 assert (copy / path.relative_to(job.path)).read_bytes() == path.read_bytes()
@@ -130,16 +130,16 @@ def test_merge_runs_joins_two_folders(work: Path):
 
 
 def test_merge_runs_replaces_the_unfinished_and_refuses_others(work: Path):
-    (there,) = make_jobs([make_config()], work / "there")
-    execute(there.config, there.path)
-    (here,) = make_jobs([make_config()], work / "here")
-    execute(here.config, here.path)
+    (there,) = make_runs([make_config()], work / "there")
+    execute(there)
+    (here,) = make_runs([make_config()], work / "here")
+    execute(here)
     (here.path / "results.json").unlink()
     assert merge_runs(work / "here", [work / "there"]) == 1
     assert read(here.path / "results.json") == read(there.path / "results.json")
 
-    (other,) = make_jobs([make_config("finetune:lr=0.1@finetune")], work / "other")
-    execute(other.config, other.path)
+    (other,) = make_runs([make_config("finetune:lr=0.1@finetune")], work / "other")
+    execute(other)
     before = results_at(work / "here")
     with pytest.raises(InputError, match="other settings"):
         merge_runs(work / "here", [work / "other"])
@@ -147,14 +147,14 @@ def test_merge_runs_replaces_the_unfinished_and_refuses_others(work: Path):
 
 
 def test_merge_runs_takes_single_run_folders(work: Path):
-    execute(make_config(), work / "lone")
+    execute(Run(work / "lone", make_config()))
     assert merge_runs(work / "all", [work / "lone"]) == 1
     assert set(results_at(work / "all")) == {"runs/graph/finetune/seed-0/results.json"}
 
 
 def test_copies_that_were_cut_short_are_no_runs(work: Path):
-    (job,) = make_jobs([make_config()], work / "out")
-    execute(job.config, job.path)
+    (job,) = make_runs([make_config()], work / "out")
+    execute(job)
     cut = job.path.with_name(".seed-1.99.new")
     cut.mkdir()
     (cut / "results.json").write_bytes((job.path / "results.json").read_bytes())
@@ -198,7 +198,7 @@ def refuse(*_: Any, **__: Any) -> None:
 def test_runs_of_the_first_release_are_merged_and_not_run_again(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    configs = [read_config(folder) for folder in finished_runs(RECORDED)]
+    configs = [run.config for run in finished_runs(RECORDED)]
     dataset = yaml.safe_load(next(RECORDED.glob("**/config.yaml")).read_text())["dataset_options"]
     words = ["compare", "--output", "out", "--merge", str(RECORDED), "--seeds", "1"]
     words += ["--dataset", f"synthetic:{settings_text(dataset, ',')}", "--device", "cpu"]
@@ -225,13 +225,13 @@ def test_compare_takes_the_papers_settings_to_the_letter(
     words = ["compare", "--as-printed", "--output", "out", "--seeds", "1", "--jobs", "1"]
     words += ["--dataset", "synthetic:nodes=60,classes=4", "--method", "replay", "--device", "cpu"]
     call(monkeypatch, [*words, "--set", "epochs=1", "--set", "channels=2"])
-    (folder,) = finished_runs(work / "out")
-    config = read_config(folder)
+    (run,) = finished_runs(work / "out")
+    config = run.config
     assert (config.model.dropout, config.settings["embedding"]) == (0.0, "logits")
 
 
 def test_runs_of_the_first_release_serve_under_other_labels(work: Path):
-    configs = [read_config(folder) for folder in finished_runs(RECORDED)]
+    configs = [run.config for run in finished_runs(RECORDED)]
     wanted = [config.model_copy(update={"label": f"my {config.label}"}) for config in configs[:3]]
     assert merge_runs(work / "out", [RECORDED], wanted) == 3
     found = collect_results(work / "out")
@@ -241,7 +241,7 @@ def test_runs_of_the_first_release_serve_under_other_labels(work: Path):
 
 def test_merge_runs_refuses_sources_that_disagree(work: Path):
     for folder, method in (("a", "finetune"), ("b", "finetune:lr=0.1@finetune")):
-        execute(make_config(method), work / folder)
+        execute(Run(work / folder, make_config(method)))
     with pytest.raises(InputError, match="'finetune' twice"):
         merge_runs(work / "all", [work / "a", work / "b"])
     assert not (work / "all").exists()
@@ -251,14 +251,14 @@ def test_merge_runs_refuses_sources_that_disagree(work: Path):
 
 
 def test_run_grid_of_finished_jobs_starts_nothing(work: Path, monkeypatch: pytest.MonkeyPatch):
-    jobs = make_jobs([make_config(seed=seed) for seed in (0, 1)], work / "out")
+    jobs = make_runs([make_config(seed=seed) for seed in (0, 1)], work / "out")
     for job in jobs:
-        execute(job.config, job.path)
+        execute(job)
 
     monkeypatch.setattr("evergraph.lab.engines.ProcessPoolExecutor", refuse)
-    told: list[tuple[Job, str | None]] = []
+    told: list[tuple[Run, str | None]] = []
 
-    def on_done(job: Job, results: dict[str, Any] | None, note: str | None) -> None:
+    def on_done(job: Run, results: dict[str, Any] | None, note: str | None) -> None:
         assert results == read(job.path / "results.json")
         told.append((job, note))
 
@@ -269,10 +269,10 @@ def test_run_grid_of_finished_jobs_starts_nothing(work: Path, monkeypatch: pytes
 def test_run_grid_reports_jobs_that_fail_and_runs_the_others(work: Path):
     good = make_config()
     bad = good.model_copy(update={"label": "bad", "training": None})
-    jobs = make_jobs([good, bad], work / "out")
+    jobs = make_runs([good, bad], work / "out")
     told: dict[str, tuple[bool, str | None]] = {}
 
-    def on_done(job: Job, results: dict[str, Any] | None, note: str | None) -> None:
+    def on_done(job: Run, results: dict[str, Any] | None, note: str | None) -> None:
         told[job.config.label] = results is None, note
 
     assert run_grid(jobs, Resources(jobs=1, device="cpu"), on_done=on_done).keys() == {jobs[1].name}
@@ -368,8 +368,8 @@ def test_grid_killed_in_the_middle_continues_to_the_same_summary(
     assert {name: after[name] for name in finished} == finished  # not run again
 
     # The reference: every job in this process, without workers and without a kill.
-    for job in make_jobs([read_config(path) for path in folders_of(work / "killed")], work):
-        execute(job.config, job.path)
+    for job in make_runs([Run(path).config for path in folders_of(work / "killed")], work):
+        execute(job)
     whole = summarise_grid(collect_results(work / "runs"))
     summary = read(work / "killed" / "summary.json")
     assert [(entry["label"], entry["seeds"]) for entry in summary] == [

@@ -11,7 +11,7 @@ import torch
 from evergraph.config import Variant, resolve, settable_keys
 from evergraph.errors import InputError
 from evergraph.lab.api import runs_by_hash
-from evergraph.lab.folder import finished_runs
+from evergraph.lab.folder import Run, finished_runs
 from evergraph.lab.leaks import SHORTCUTS, leaks_by_key, measure_leak, propagated, write_leak
 from evergraph.lab.runs import execute
 from evergraph.methods import METHODS
@@ -31,7 +31,7 @@ def graph(make_graph) -> Graph:
 
 def test_without_a_shortcut_it_is_the_run(graph: Graph, tmp_path: Path):
     found = measure_leak(config(), "none", graph)
-    results = execute(config(), tmp_path / "run", graph=graph)
+    results = execute(Run(tmp_path / "run", config()), graph=graph)
     assert found == {key: results[key] for key in ("pm", "fm", "current")}
 
 

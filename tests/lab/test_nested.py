@@ -12,26 +12,22 @@ from test_tuning import SHARED, SpoiltStream, search_of
 from evergraph.config import RunConfig, Variant, resolve
 from evergraph.lab import runs
 from evergraph.lab.cli.grids import nested_sheet
-from evergraph.lab.folder import make_jobs
 from evergraph.lab.runs import execute
-from evergraph.lab.tuning import Search, choices, nested_outcome, run_searches
+from evergraph.lab.tuning import Search, choices, nested_outcome, search_rounds
 from evergraph.methods import method_class
 from evergraph.stream import Graph, Protocol, TaskStream
-
-Results = list[dict[str, Any] | None]
 
 
 def play(searches: Sequence[Search], trials: int, seeds: int, pm: Callable[[RunConfig], Any]):
     """Runs searches whose scores are made up; returns what ran on validation and test nodes."""
     asked: dict[str, list[RunConfig]] = {}
-
-    def run(configs: Sequence[RunConfig]) -> Results:
-        asked[configs[0].protocol.evaluate] = list(configs)
-        values = [pm(config) for config in configs]
-        return [v if v is None else {"pm": v, "fm": None, "current": 90.0} for v in values]
-
-    effort = {"trials": trials, "seeds": seeds, "after_round": lambda: None}
-    run_searches(searches, per_seed=True, measure=run, **effort)
+    effort = {"trials": trials, "seeds": seeds, "per_seed": True}
+    for given in search_rounds(searches, Path("nowhere"), **effort):
+        asked[given[0].config.protocol.evaluate] = [run.config for run in given]
+        for run in given:
+            value = pm(run.config)
+            if value is not None:
+                run.results = {"pm": value, "fm": None, "current": 90.0}
     return asked
 
 
@@ -136,13 +132,9 @@ def test_choice_does_not_depend_on_a_label_of_a_test_node(
     def tune(folder: str, stream: type[TaskStream]) -> Search:
         monkeypatch.setattr(runs, "TaskStream", stream)
         search = search_of(method)
-
-        def run(configs: Sequence[RunConfig]) -> Results:
-            jobs = make_jobs(configs, work / folder / configs[0].protocol.evaluate)
-            return [execute(job.config, job.path, trial=True) for job in jobs]
-
-        effort = {"trials": 3, "seeds": 2, "after_round": lambda: None}
-        run_searches([search], per_seed=True, measure=run, **effort)
+        for given in search_rounds([search], work / folder, trials=3, seeds=2, per_seed=True):
+            for run in given:
+                execute(run)
         return search
 
     def on(nodes: str, search: Search):

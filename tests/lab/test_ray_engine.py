@@ -23,7 +23,7 @@ from evergraph.config import Variant, resolve
 from evergraph.errors import InputError
 from evergraph.lab.api import run_grid
 from evergraph.lab.engines import Resources
-from evergraph.lab.folder import Job, make_jobs
+from evergraph.lab.folder import Run, make_runs
 from support import Command
 
 TIMEOUT = 90
@@ -166,7 +166,7 @@ class FakeRay:
             options=lambda name: types.SimpleNamespace(remote=partial(self.start, function))
         )
 
-    def start(self, function: Callable[..., Any], job: Job, *rest: Any) -> Any:
+    def start(self, function: Callable[..., Any], job: Run, *rest: Any) -> Any:
         future: Future[Any] = Future()
         try:
             if job.config.label == self.lost:
@@ -189,12 +189,12 @@ def grid(monkeypatch: pytest.MonkeyPatch, ray: FakeRay, *labels: str) -> Any:
     configs = [resolve(graph, variant, 0, tiny) for variant in variants]
     told: dict[str, str | None] = {}
 
-    def on_done(job: Job, results: dict[str, Any] | None, note: str | None) -> None:
+    def on_done(job: Run, results: dict[str, Any] | None, note: str | None) -> None:
         told[job.config.label] = note
         assert (results is None) == (note is not None)
 
     resources = Resources(engine="ray", device="cpu", jobs=1)
-    failed = run_grid(make_jobs(configs, Path("out")), resources, on_done=on_done)
+    failed = run_grid(make_runs(configs, Path("out")), resources, on_done=on_done)
     assert not ray.open
     return failed, told
 
@@ -211,13 +211,13 @@ def test_ray_reports_lost_workers_and_failures(work: Path, monkeypatch: pytest.M
     assert [name.split(" · ")[1] for name in failed] == ["b"]
     assert told == {"a": None, "b": "its worker was lost 4 times, perhaps for memory"}
 
-    monkeypatch.setattr("evergraph.lab.runs.execute", raising(ZeroDivisionError("no")))
+    monkeypatch.setattr("evergraph.lab.engines.execute", raising(ZeroDivisionError("no")))
     assert grid(monkeypatch, FakeRay(), "c")[1] == {"c": "ZeroDivisionError: no"}
 
 
 def test_ray_passes_wrong_input_on(work: Path, monkeypatch: pytest.MonkeyPatch):
     ray = FakeRay()
-    monkeypatch.setattr("evergraph.lab.runs.execute", raising(InputError("Expected …")))
+    monkeypatch.setattr("evergraph.lab.engines.execute", raising(InputError("Expected …")))
     with pytest.raises(InputError, match="Expected …"):
         grid(monkeypatch, ray, "a")
     assert not ray.open

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from evergraph.config import RunConfig, Variant, resolve, settable_keys
+from evergraph.device import pick_device
 from evergraph.errors import InputError
 from evergraph.events import Event, TaskDone, TaskStarted
-from evergraph.lab.folder import Job, read_config
+from evergraph.lab.folder import Run
 from evergraph.lab.runs import check_settings, execute
 from evergraph.methods import METHODS
-from evergraph.nn.device import pick_device
 from evergraph.stream import Graph, Protocol, TaskStream
 
 SHARED = {"epochs": 2, "link_epochs": 2, "channels": 4, "heads": 2, "buffer_size": 12}
@@ -70,15 +70,15 @@ VARIANTS = [
 @pytest.mark.parametrize("method", VARIANTS)
 def test_killed_run_continues_to_the_same_results(tmp_path: Path, graph: Graph, method: str):
     config = make_config(method)
-    whole = execute(config, tmp_path / "whole", graph=graph)
+    whole = execute(Run(tmp_path / "whole", config), graph=graph)
     assert whole["diagnostics"]
     for kind, task in ((TaskDone, 0), (TaskStarted, 2)):
         path = tmp_path / f"{kind.__name__}-{task}"
         with pytest.raises(Killed):
-            execute(config, path, graph=graph, on_event=kill_at(kind, task))
+            execute(Run(path, config), graph=graph, on_event=kill_at(kind, task))
         assert not (path / "results.json").exists()
         events: list[Event] = []
-        again = execute(config, path, graph=graph, on_event=events.append)
+        again = execute(Run(path, config), graph=graph, on_event=events.append)
         assert {event.task for event in events} == set(range(task + (kind is TaskDone), 3))
         assert without_seconds(again) == without_seconds(whole)
         assert without_seconds(read(path / "results.json")) == without_seconds(whole)
@@ -87,30 +87,30 @@ def test_killed_run_continues_to_the_same_results(tmp_path: Path, graph: Graph, 
 
 def test_run_killed_twice_continues_to_the_same_results(tmp_path: Path, graph: Graph):
     config = make_config()
-    whole = execute(config, tmp_path / "whole", graph=graph)
+    whole = execute(Run(tmp_path / "whole", config), graph=graph)
     for kind, task in ((TaskStarted, 0), (TaskDone, 0), (TaskDone, 1)):
         with pytest.raises(Killed):
-            execute(config, tmp_path / "again", graph=graph, on_event=kill_at(kind, task))
-    again = execute(config, tmp_path / "again", graph=graph)
+            execute(Run(tmp_path / "again", config), graph=graph, on_event=kill_at(kind, task))
+    again = execute(Run(tmp_path / "again", config), graph=graph)
     assert without_seconds(again) == without_seconds(whole)
     assert set(again["seconds"]) == set(whole["seconds"])
 
 
 def test_run_killed_after_the_last_task_continues(tmp_path: Path, graph: Graph):
     config = make_config()
-    whole = execute(config, tmp_path / "whole", graph=graph)
+    whole = execute(Run(tmp_path / "whole", config), graph=graph)
     with pytest.raises(Killed):
-        execute(config, tmp_path / "again", graph=graph, on_event=kill_at(TaskDone, 2))
-    again = execute(config, tmp_path / "again", graph=graph)
+        execute(Run(tmp_path / "again", config), graph=graph, on_event=kill_at(TaskDone, 2))
+    again = execute(Run(tmp_path / "again", config), graph=graph)
     assert without_seconds(again) == without_seconds(whole)
 
 
 def test_finished_run_is_not_run_again(tmp_path: Path, graph: Graph):
     config = make_config()
-    first = execute(config, tmp_path / "run", graph=graph)
+    first = execute(Run(tmp_path / "run", config), graph=graph)
     at = (tmp_path / "run" / "results.json").stat().st_mtime_ns
     events: list[Event] = []
-    assert execute(config, tmp_path / "run", graph=graph, on_event=events.append) == first
+    assert execute(Run(tmp_path / "run", config), graph=graph, on_event=events.append) == first
     assert events == []
     assert (tmp_path / "run" / "results.json").stat().st_mtime_ns == at
 
@@ -118,13 +118,13 @@ def test_finished_run_is_not_run_again(tmp_path: Path, graph: Graph):
 def test_execute_leaves_the_callers_floats_alone(tmp_path: Path, graph: Graph):
     # Flushing denormals is a state of the processor: a library must not leave it changed.
     torch.set_flush_denormal(False)
-    execute(make_config("finetune"), tmp_path / "run", graph=graph)
+    execute(Run(tmp_path / "run", make_config("finetune")), graph=graph)
     assert float(torch.tensor(2.0**-140) * 1) == 2.0**-140
 
 
 def test_run_folder_holds_no_pickle(tmp_path: Path, graph: Graph):
     for method in METHODS:
-        execute(make_config(method), tmp_path / method, graph=graph)
+        execute(Run(tmp_path / method, make_config(method)), graph=graph)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {path.suffix for path in files} == {".yaml", ".json", ".jsonl", ".safetensors"}
     for path in files:
@@ -141,7 +141,7 @@ def test_run_folder_holds_no_pickle(tmp_path: Path, graph: Graph):
 
 def test_results_hold_what_the_design_promises(tmp_path: Path, graph: Graph):
     config = make_config("dslr:tau=0.5@mine", seed=4)
-    results = execute(config, tmp_path / "run", graph=graph)
+    results = execute(Run(tmp_path / "run", config), graph=graph)
     assert results["schema_version"] == 1
     assert (results["dataset"], results["method"], results["label"]) == ("tiny.npz", "dslr", "mine")
     assert results["overrides"] == {**SHARED, "tau": 0.5}
@@ -164,7 +164,7 @@ def test_results_hold_what_the_design_promises(tmp_path: Path, graph: Graph):
 
 
 def test_results_of_one_task_have_no_forgetting(tmp_path: Path, graph: Graph):
-    results = execute(make_config(classes_per_task=6), tmp_path / "run", graph=graph)
+    results = execute(Run(tmp_path / "run", make_config(classes_per_task=6)), graph=graph)
     assert results["fm"] is None
     assert results["by_class"]["fm"] is None
     assert len(results["accuracy_matrix"]) == 1
@@ -173,28 +173,28 @@ def test_results_of_one_task_have_no_forgetting(tmp_path: Path, graph: Graph):
 def test_claim_takes_an_empty_folder(tmp_path: Path):
     config = make_config()
     for path in (tmp_path, tmp_path / "new" / "deep"):
-        assert Job(config, path).claim() is None
-        assert read_config(path) == config
-        assert Job(config, path).claim() is None
+        assert Run(path, config).claim() is None
+        assert Run(path).config == config
+        assert Run(path, config).claim() is None
 
 
 def test_claim_takes_the_same_run_under_another_label(tmp_path: Path):
-    Job(make_config("dslr@a"), tmp_path / "run").claim()
-    assert Job(make_config("dslr@b"), tmp_path / "run").claim() is None
+    Run(tmp_path / "run", make_config("dslr@a")).claim()
+    assert Run(tmp_path / "run", make_config("dslr@b")).claim() is None
 
 
 @pytest.mark.parametrize("other", [{"seed": 1}, {"epochs": 3}, {"method": "replay"}, {"r": 0.5}])
 def test_claim_refuses_another_run(tmp_path: Path, other: dict[str, Any]):
-    Job(make_config(), tmp_path).claim()
+    Run(tmp_path, make_config()).claim()
     with pytest.raises(InputError, match=r"dslr on tiny\.npz, seed 0"):
-        Job(make_config(**other), tmp_path).claim()
-    assert read_config(tmp_path) == make_config()
+        Run(tmp_path, make_config(**other)).claim()
+    assert Run(tmp_path).config == make_config()
 
 
 def test_claim_refuses_other_files(tmp_path: Path):
     (tmp_path / "note.txt").write_text("mine")
     with pytest.raises(InputError, match="other files"):
-        Job(make_config(), tmp_path).claim()
+        Run(tmp_path, make_config()).claim()
     assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]
 
 
@@ -202,7 +202,7 @@ def test_claim_recovers_from_a_kill_before_the_config(tmp_path: Path, graph: Gra
     # The folder was made and the process died while config.yaml was written beside.
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".config.yaml.4711.new").write_text("schema_ver")
-    results = execute(make_config("finetune"), tmp_path / "run", graph=graph)
+    results = execute(Run(tmp_path / "run", make_config("finetune")), graph=graph)
     assert results["method"] == "finetune"
 
 
@@ -242,5 +242,5 @@ def test_execute_refuses_what_a_method_cannot_do_before_it_writes(
         content[section] |= values
     config = RunConfig.model_validate(content)
     with pytest.raises(InputError, match=mention):
-        execute(config, tmp_path / "run", graph=graph)
+        execute(Run(tmp_path / "run", config), graph=graph)
     assert not (tmp_path / "run").exists()

@@ -15,6 +15,7 @@ from scipy import stats
 
 from evergraph.config import Variant, resolve
 from evergraph.errors import InputError
+from evergraph.lab.folder import Run
 from evergraph.lab.runs import execute
 from evergraph.lab.summary import (
     collect_results,
@@ -120,7 +121,7 @@ def test_summarise_grid_keeps_generated_graphs_apart(tmp_path: Path):
     for seed in (0, 1):
         dataset = Variant.parse(f"synthetic:nodes=60,classes=4,mean_degree=4,seed={seed}")
         config = resolve(dataset, Variant.parse("finetune"), 0, {"epochs": 1, "channels": 2})
-        results.append(execute(config, tmp_path / str(seed)))
+        results.append(execute(Run(tmp_path / str(seed), config)))
     torch.set_flush_denormal(False)
     summary = summarise_grid(results)
     assert [entry["seeds"] for entry in summary] == [[0], [0]]

@@ -12,9 +12,9 @@ import pytest
 from evergraph.config import RunConfig, Variant, read_presets, resolve
 from evergraph.errors import InputError
 from evergraph.lab import runs
-from evergraph.lab.folder import make_jobs
+from evergraph.lab.folder import Run
 from evergraph.lab.runs import execute
-from evergraph.lab.tuning import RECIPE, Search, run_searches
+from evergraph.lab.tuning import RECIPE, Search, search_rounds
 from evergraph.methods import METHODS, method_class
 from evergraph.stream import TaskStream
 
@@ -98,17 +98,16 @@ def scores_of(config: RunConfig) -> dict[str, Any]:
 
 def play(searches: Sequence[Search], **kwargs: Any) -> list[list[RunConfig]]:
     rounds: list[list[RunConfig]] = []
-
-    def measure(configs: Sequence[RunConfig]) -> list[dict[str, Any] | None]:
-        rounds.append(list(configs))
-        return [None if c.settings["lam"] == 100.0 else scores_of(c) for c in configs]
-
-    effort = {"trials": 7, "seeds": 2, "finalists": 2, "after_round": lambda: None} | kwargs
-    run_searches(searches, measure=measure, **effort)
+    effort = {"trials": 7, "seeds": 2, "finalists": 2} | kwargs
+    for given in search_rounds(searches, Path("nowhere"), **effort):
+        rounds.append([run.config for run in given])
+        for run in given:
+            if run.config.settings["lam"] != 100.0:  # which fails
+                run.results = scores_of(run.config)
     return rounds
 
 
-def test_run_searches_gives_every_search_the_same_rounds_and_its_best_more_seeds():
+def test_search_rounds_gives_every_search_the_same_rounds_and_its_best_more_seeds():
     searches = [search_of("lwf:temperature=2"), search_of("lwf:temperature=5")]
     rounds = play(searches)
     assert [len(configs) for configs in rounds] == [2 * 4 * 2, 2 * 3 * 2, 2 * 2 * 2]
@@ -125,7 +124,7 @@ def test_run_searches_gives_every_search_the_same_rounds_and_its_best_more_seeds
         assert by_lam["lam=1"].fm is None
 
 
-def test_run_searches_stops_where_grids_end_and_counts_its_runs():
+def test_search_rounds_stops_where_grids_end_and_counts_its_runs():
     search = search_of("lwf:temperature=2")
     assert search.num_runs(trials=12, seeds=2, finalists=3) == (7 + 3) * 2
     rounds = play([search], trials=12, finalists=3)
@@ -151,12 +150,9 @@ def test_search_does_not_depend_on_a_label_of_a_test_node(
         monkeypatch.setattr(runs, "TaskStream", stream)
         search = search_of(method)
 
-        def measure(configs: Sequence[RunConfig]) -> list[dict[str, Any] | None]:
-            return [execute(job.config, job.path) for job in make_jobs(configs, work / folder)]
-
-        run_searches(
-            [search], trials=3, seeds=1, finalists=1, measure=measure, after_round=lambda: None
-        )
+        for given in search_rounds([search], work / folder, trials=3, seeds=1, finalists=1):
+            for run in given:
+                execute(run)
         return search.rows()
 
     clean = rows("clean", TaskStream)
@@ -167,7 +163,7 @@ def test_search_does_not_depend_on_a_label_of_a_test_node(
     for name, stream in (("a", TaskStream), ("b", SpoiltStream)):
         monkeypatch.setattr(runs, "TaskStream", stream)
         config = resolve(Variant.parse("graph.npz"), Variant.parse(method), 0, SHARED)
-        judged.append(execute(config, work / name)["accuracy_matrix"])
+        judged.append(execute(Run(work / name, config))["accuracy_matrix"])
     assert judged[0] != judged[1]
 
 
@@ -184,7 +180,9 @@ def proposing(space: dict[str, tuple[Any, ...]], start: dict[str, Any]) -> Searc
 
 
 def tell(search: Search, trial: int, value: float | None) -> None:
-    search.runs["validation", trial, 0] = None if value is None else {"pm": value}
+    search.runs["validation", trial, 0] = run = Run(Path("nowhere"))
+    if value is not None:
+        run.results = {"pm": value}
     search.tell(trial)
 
 

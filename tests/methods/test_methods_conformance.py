@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ import torch
 from evergraph.config import Variant
 from evergraph.errors import InputError
 from evergraph.events import TaskDone
-from evergraph.lab.folder import load_checkpoint, save_checkpoint
+from evergraph.lab.folder import Run
 from evergraph.methods import METHODS, NEEDS, Method, TrainConfig, make_method, method_class
 from evergraph.nn import ModelConfig
 from evergraph.stream import Graph, Protocol, TaskStream
@@ -41,6 +43,11 @@ NAMES = [
 ]
 
 pytestmark = pytest.mark.parametrize("name", NAMES)
+
+
+def run_in(folder: Path, model: ModelConfig = MODEL) -> Run:
+    """A run of which nothing but its network matters."""
+    return Run(folder, SimpleNamespace(model=model, hash=""))
 
 
 def small(name: str, **settings) -> Method[Any]:
@@ -199,8 +206,8 @@ def test_method_learns_on_every_backbone_or_says_why_not(
     assert torch.equal(whole[-1], usual[-1]) == closed_form(name)
     first, second = Learner(small(name)), Learner(small(name))
     next(tasks(first, stream, training=training, model=model))
-    save_checkpoint(tmp_path / "checkpoint", first, [])
-    load_checkpoint(tmp_path / "checkpoint", second, model, "cpu")
+    run_in(tmp_path).save_checkpoint(first, [])
+    run_in(tmp_path, model).load_checkpoint(second, "cpu")
     for event in tasks(second, stream, training=training, model=model):
         assert torch.equal(second.method.predict_logits(second.context), whole[event.task])
 
@@ -251,10 +258,10 @@ def test_method_restored_from_a_checkpoint_continues_to_the_same_bits(make_graph
     first = Learner(small(name))
     for event in tasks(first, stream):
         if event.task == 1:
-            save_checkpoint(tmp_path / "checkpoint", first, [])
+            run_in(tmp_path).save_checkpoint(first, [])
             break
     second = Learner(small(name))
-    load_checkpoint(tmp_path / "checkpoint", second, MODEL, "cpu")
+    run_in(tmp_path, MODEL).load_checkpoint(second, "cpu")
     assert second.next_task == 2
     for event in tasks(second, stream):
         assert torch.equal(second.method.predict_logits(second.context), whole[event.task])
@@ -298,9 +305,9 @@ def check_stream(name, stream, training, tmp_path):
         if learner.method.buffer is not None:
             check_buffer(learner.method.buffer, stream, min(event.task, stream.num_tasks - 2))
         if event.task == 1:
-            save_checkpoint(tmp_path / "checkpoint", learner, [])
+            run_in(tmp_path).save_checkpoint(learner, [])
     second = Learner(small(name))
-    load_checkpoint(tmp_path / "checkpoint", second, MODEL, "cpu")
+    run_in(tmp_path, MODEL).load_checkpoint(second, "cpu")
     for event in tasks(second, stream, training=training):
         assert torch.equal(second.method.predict_logits(second.context), shown[event.task])
         assert (event.row, event.before) == (done[event.task].row, done[event.task].before)

@@ -108,10 +108,10 @@ def test_triton_kernels_take_parts(monkeypatch):
     expected = [out, *torch.autograd.grad((out * weight).sum(), leaves)]
     grad = weight.view(-1, 2, 4)
     found, positive, share, saved = cuda.attend_forward(
-        graph.pattern, wx, src, dst, bias, SLOPE, graph.own
+        graph.pattern, wx, (src, dst, bias), SLOPE, graph.own
     )
     delta, grad_target, grad_bias = cuda.attend_backward_targets(
-        graph.pattern, grad, (found, 1.0), (positive, share), bias, SLOPE
+        graph.pattern, grad, (found, 1.0), (positive, share, bias), SLOPE
     )
     at_sources = torch.zeros(14, 2, device=device)
     at_sources[graph.own] = grad_target

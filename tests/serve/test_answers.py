@@ -21,13 +21,6 @@ from served import Ask, first_batch, more, serving, wait_for
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("served") / "state"
-    ContinualNodeClassifier("analytic", device="cpu").learn(**first_batch()).save(place)
-    return place
-
-
-@pytest.fixture(scope="module")
 def client(folder: Path) -> Iterator[Ask]:
     with serving(Options(folder, read_only=True)) as found:
         yield found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,33 +24,12 @@ from evergraph import ContinualNodeClassifier
 from evergraph.estimator.store import Store
 from evergraph.serve.app import Options
 from evergraph.serve.queue import Queue
-from served import Answer, Ask, first_batch, more, request, serving, taught, wait_for
+from served import Answer, Ask, more, request, serving, taught, wait_for
 
 
 @pytest.fixture(scope="module")
-def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("begun") / "state"
-    ContinualNodeClassifier("analytic", device="cpu").learn(**first_batch()).save(place)
-    return place
-
-
-@pytest.fixture
-def state(begun: Path, tmp_path: Path) -> Path:
-    shutil.copytree(begun, tmp_path / "state")
-    return tmp_path / "state"
-
-
-@pytest.fixture(scope="module")
-def place(begun: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that most tests teach."""
-    found = tmp_path_factory.mktemp("taught") / "state"
-    shutil.copytree(begun, found)
-    return found
-
-
-@pytest.fixture(scope="module")
-def client(place: Path) -> Iterator[Ask]:
-    with serving(Options(place, device="cpu")) as found:
+def client(folder: Path) -> Iterator[Ask]:
+    with serving(Options(folder, device="cpu")) as found:
         yield found
 
 
@@ -69,8 +47,8 @@ def ended(client: Ask, number: int) -> Any:
     return wait_for(look)
 
 
-def test_changes_are_learned_in_order_as_the_estimator_learns_them(client: Ask, begun: Path):
-    clf = ContinualNodeClassifier.load(begun, device="cpu")
+def test_changes_are_learned_in_order_as_the_estimator_learns_them(client: Ask, learned: Path):
+    clf = ContinualNodeClassifier.load(learned, device="cpu")
     for number in range(3):  # each needs the one before
         at = f"new-{number - 1}" if number else "n0"
         answer = teach(client, taught(number, at))
@@ -90,18 +68,18 @@ def test_changes_are_learned_in_order_as_the_estimator_learns_them(client: Ask, 
     assert "evergraph_version 3.0" in lines
 
 
-def test_same_key_is_one_change(client: Ask, place: Path):
-    before = Store(place).numbers()[-1]
+def test_same_key_is_one_change(client: Ask, folder: Path):
+    before = Store(folder).numbers()[-1]
     first = teach(client, taught(10), "release 1").body["number"]
     assert teach(client, taught(10), "release 1").body["number"] == first
     assert teach(client, taught(11), "release 1").status == 422  # another body
     assert ended(client, first)["version"] == before + 1
     assert teach(client, taught(10), "release 1").body["status"] == "done"
     assert teach(client, taught(11), "x" * 201).status == 422
-    assert Store(place).numbers()[-1] == before + 1
+    assert Store(folder).numbers()[-1] == before + 1
 
 
-def test_updates_and_removals_are_learned(client: Ask, place: Path):
+def test_updates_and_removals_are_learned(client: Ask, folder: Path):
     body = {"updated": ["n1"], "updated_x": [[9.0] + [0.0] * 7], "removed": ["n2"]}
     body |= {"removed_edges": [["n5", "n8"]], "labels": [["n0", "class 1"]]}
     number = teach(client, body).body["number"]
@@ -109,7 +87,7 @@ def test_updates_and_removals_are_learned(client: Ask, place: Path):
     assert told["status"] == "done"
     wait_for(lambda: client("GET", "/ready").body["version"] == told["version"])
     assert client("GET", "/nodes/n2").status == 404
-    assert ContinualNodeClassifier.load(place).history_[-1]["removed_nodes"] == 1
+    assert ContinualNodeClassifier.load(folder).history_[-1]["removed_nodes"] == 1
 
 
 @pytest.mark.parametrize(
@@ -133,13 +111,13 @@ def test_updates_and_removals_are_learned(client: Ask, place: Path):
     ],
 )
 def test_wrong_changes_are_refused_and_nothing_is_stored(
-    client: Ask, place: Path, body: Any, words: str
+    client: Ask, folder: Path, body: Any, words: str
 ):
-    before = Queue(place).state()
+    before = Queue(folder).state()
     answer = teach(client, body)
     assert answer.status == 422, answer.body
     assert words in answer.body["error"]
-    assert Queue(place).state() == before
+    assert Queue(folder).state() == before
 
 
 def test_full_queue_asks_for_patience(state: Path):

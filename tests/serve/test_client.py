@@ -20,18 +20,11 @@ pytest.importorskip("prometheus_client")
 from evergraph import Client, ContinualNodeClassifier, InputError
 from evergraph.serve.app import Options
 from evergraph.serve.guard import Tokens
-from served import Ask, first_batch, serving, taught, wait_for
+from served import Ask, serving, taught, wait_for
 from support import Command
 
 ASK, TEACH = "a" * 20, "t" * 20
 DEPLOY = Path(__file__).parents[2] / "deploy"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("asked") / "state"
-    ContinualNodeClassifier("analytic", device="cpu").learn(**first_batch()).save(place)
-    return place
 
 
 @pytest.fixture(scope="module")

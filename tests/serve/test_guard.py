@@ -19,21 +19,13 @@ pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 pytest.importorskip("prometheus_client")
 
-from evergraph import ContinualNodeClassifier
 from evergraph.serve.app import ARROW, Options
 from evergraph.serve.guard import Limits, Tokens
 from evergraph.serve.requests import SUFFIXES
-from served import Ask, first_batch, serving, taught
+from served import Ask, serving, taught
 from support import Command
 
 ASK, TEACH = "a" * 20, "t" * 20
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("guarded") / "state"
-    ContinualNodeClassifier("analytic", device="cpu").learn(**first_batch()).save(place)
-    return place
 
 
 @pytest.fixture(scope="module")

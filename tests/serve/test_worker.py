@@ -17,7 +17,7 @@ from evergraph.estimator.store import Store
 from evergraph.estimator.transaction import load_state
 from evergraph.serve.queue import Full, Queue
 from evergraph.serve.worker import MOST_DEATHS, Learner, Worker
-from served import first_batch, taught
+from served import taught
 
 
 class Killed(BaseException):
@@ -25,14 +25,12 @@ class Killed(BaseException):
 
 
 @pytest.fixture(scope="module")
-def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def begun(folder: Path) -> Path:
     """A state with three changes that wait; the second is wrong once the first is learned."""
-    place = tmp_path_factory.mktemp("begun") / "state"
-    ContinualNodeClassifier("analytic", device="cpu").learn(**first_batch()).save(place)
-    queue = Queue(place)
+    queue = Queue(folder)
     for key, number in (("first", 0), ("repeated", 0), ("second", 1)):
         queue.add(key, "json", json.dumps(taught(number)).encode())
-    return place
+    return folder
 
 
 def learn_all(place: Path) -> None:
@@ -104,7 +102,7 @@ def test_change_that_ends_the_worker_again_and_again_is_refused(begun: Path, tmp
         worker.count_death()
     assert queue.get(1)["status"] == "refused"
     assert "split it" in queue.get(1)["sentence"]
-    assert [row.number for row in queue.waiting()] == [2, 3]
+    assert [number for number, *_ in queue.waiting()] == [2, 3]
 
 
 def test_queue_is_bounded_and_refuses_what_is_no_queue(tmp_path: Path):

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evergraph.device import make_generator
 from evergraph.errors import InputError
-from evergraph.rng import make_generator
 from evergraph.stream import Graph, Protocol, TaskStream, protocol_for
 from evergraph.stream.protocol import Split, choose_classes, split_nodes
 

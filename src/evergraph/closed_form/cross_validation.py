@@ -17,8 +17,9 @@ from torch.nn.functional import cross_entropy
 from evergraph.closed_form.features import Rows, propagation_matrix
 from evergraph.closed_form.propagation import coefficients, mix, powers
 from evergraph.closed_form.ridge import Ridge, Weighing, fitted
-from evergraph.rng import evenly_spaced
+from evergraph.device import evenly_spaced
 from evergraph.stream.adjacency import Adjacency
+from evergraph.stream.shard import Shard
 from evergraph.stream.tasks import LabelledNodes
 
 #: What scores are divided by before the softmax: 30 steps from 0.005 to 3.
@@ -104,13 +105,14 @@ class LeftOut:
     alone, and a setting may favour these at the expense of all others. So nodes that were there
     before a class was first seen count as well: not by their label, which is no longer at hand,
     but by the probability that they are of *some* older class. They weigh what those classes
-    weigh. The regression holds the rows ``x`` ``[m, d]`` of the training nodes; ``num_seen`` nodes
-    were there before the task.
+    weigh. The regression holds the rows ``x`` ``[m, d]`` of the training nodes, which are some of
+    all ``rows``; ``num_seen`` nodes were there before the task.
     """
 
     def __init__(
         self,
         ridge: Ridge,
+        rows: Rows,
         x: Tensor,
         train: LabelledNodes,
         strength: float,
@@ -119,6 +121,7 @@ class LeftOut:
         old_classes: Collection[int],
     ) -> None:
         self.ridge, self.x, self.train, self.strength = ridge, x, train, strength
+        self.rows = rows
         self.count, device = train.nodes.numel(), train.nodes.device
         everyone = torch.arange(self.count, device=device)
         self.groups = [everyone[first::GROUPS] for first in range(min(GROUPS, self.count))]
@@ -133,12 +136,12 @@ class LeftOut:
         told = self.new_classes and self.old_nodes.numel() > 0
         self.past = float(ridge.share[self.old].sum()) if told else 0.0
 
-    def scores(self, rows: Rows) -> Tensor:
+    def scores(self) -> Tensor:
         """Scores all nodes without each group, then with all training nodes, side by side."""
         ridge, labels = self.ridge, self.train.labels
         groups = [ridge.training_rows(self.x[group], labels[group]) for group in self.groups]
         without = [ridge.weights_without(group, self.strength) for group in groups]
-        return rows.times(torch.cat([*without, ridge.weights(self.strength)], dim=1))
+        return self.rows.times(torch.cat([*without, ridge.weights(self.strength)], dim=1))
 
     def split(self, together: Tensor) -> Sequence[Tensor]:
         """Takes apart what :meth:`scores` put side by side, each ``[n, k]``."""
@@ -151,12 +154,13 @@ class LeftOut:
         seen before with all ``[o, k]``.
         """
         places = [*(self.train.nodes[group] for group in self.groups), self.old_nodes]
-        *own, earlier = (one[place] for one, place in zip(everyone, places, strict=True))
+        pairs = zip(everyone, places, strict=True)
+        *own, earlier = (self.rows.pick(one, place) for one, place in pairs)
         back = torch.argsort(torch.cat(self.groups))
         return torch.cat(own)[back], earlier
 
     def teleport_losses(
-        self, scores: Tensor, graph: Adjacency, teleports: Sequence[float], likely: float
+        self, scores: Tensor, graph: Adjacency | Shard, teleports: Sequence[float], likely: float
     ) -> tuple[dict[float, float], Tensor]:
         """Returns the loss of every teleport probability, given :meth:`scores`.
 

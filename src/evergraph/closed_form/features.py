@@ -8,21 +8,23 @@ Row ``i`` is the mean or the concatenation, over the chosen hops ``k``, of row `
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
+from evergraph.device import make_generator
 from evergraph.errors import InputError
 from evergraph.files import physical_memory
 from evergraph.kernels.ops import SparseMatrix, project
-from evergraph.rng import make_generator
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.features import Features, row_lengths, take_columns
+from evergraph.stream.shard import Shard
+from evergraph.team import ALONE, Team
 from evergraph.validation import Config
 
 #: Most numbers of a block of columns, over all nodes.
@@ -130,16 +132,18 @@ class PropagationMatrix:
     matrix: SparseMatrix
     diagonal: Tensor | None = None  # [n]
     own: Tensor | None = None  # [n], which row each node is itself; None: in place
+    shard: Shard | None = None  # whose rows are given, where several workers share a graph
 
     def times(self, rows: Tensor) -> Tensor:
         """Multiplies ``[n, b]`` from the left, without gradient."""
-        out = self.matrix.times(rows.contiguous())
+        read = rows if self.shard is None else self.shard.extend(rows)
+        out = self.matrix.times(read.contiguous())
         itself = rows if self.own is None else rows.index_select(0, self.own)
         return out if self.diagonal is None else out.addcmul_(self.diagonal[:, None], itself)
 
 
 def propagation_matrix(
-    graph: Adjacency, normalisation: Normalisation, self_loops: bool
+    graph: Adjacency | Shard, normalisation: Normalisation, self_loops: bool
 ) -> PropagationMatrix:
     r"""Returns :math:`D^{-1/2} \tilde A D^{-1/2}` or :math:`D^{-1} \tilde A` (``mean``).
 
@@ -149,6 +153,15 @@ def propagation_matrix(
     """
     degree = (graph.strength + int(self_loops)).double()
     degree = torch.where(degree > 0, degree, 1)
+    if isinstance(graph, Shard):
+        own = degree[graph.own]
+        if normalisation == "symmetric":
+            values = graph.edge_values(own.rsqrt().float(), degree.rsqrt().float())
+        else:
+            values = graph.edge_values(own.reciprocal().float())
+        matrix = SparseMatrix(graph.pattern, values)
+        diagonal = own.reciprocal().float() if self_loops else None
+        return PropagationMatrix(matrix, diagonal, shard=graph)
     own = degree if graph.own is None else degree[graph.own]
     if normalisation == "symmetric":
         values = own.rsqrt().float()[graph.dst] * degree.rsqrt().float()[graph.src]
@@ -159,10 +172,42 @@ def propagation_matrix(
     return PropagationMatrix(SparseMatrix(graph.pattern, values), diagonal, graph.own)
 
 
+class Panels:
+    """Rows that are finished when they are taken, like those of a tensor.
+
+    Every hop's columns lie in several arrays, side by side; ``finish`` makes rows of hops.
+    """
+
+    def __init__(
+        self, hops: Sequence[Sequence[Tensor]], finish: Callable[[Sequence[Tensor]], Tensor]
+    ) -> None:
+        self.hops, self.finish = hops, finish
+
+    def __getitem__(self, rows: slice | Tensor) -> Tensor:
+        return self.finish([torch.cat([part[rows] for part in hop], dim=1) for hop in self.hops])
+
+
 class Rows(ABC):
-    """One row per node of a graph, ``[n, width]``; computed block by block of columns."""
+    """One row per node of a graph, ``[n, width]``; computed block by block of columns.
+
+    Where several workers share a graph each computes those of its ``shard``.
+    """
 
     width: int
+    shard: Shard | None = None
+
+    @property
+    def team(self) -> Team:
+        """The workers that share the graph."""
+        return ALONE if self.shard is None else self.shard.team
+
+    def place(self, nodes: Tensor) -> Tensor:
+        """Returns where nodes are among the rows here, −1 for those that others have."""
+        return nodes if self.shard is None else self.shard.place(nodes)
+
+    def pick(self, values: Tensor, nodes: Tensor) -> Tensor:
+        """Returns what nodes have of values that each worker has of its own, ``[m, ...]``."""
+        return self.team.pick(values, self.place(nodes))
 
     @abstractmethod
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
@@ -170,8 +215,16 @@ class Rows(ABC):
 
     def rows(self, nodes: Tensor) -> Tensor:
         """Returns the rows of some nodes, ``[m, width]``."""
-        parts = {place.start: block[nodes] for place, block in self.blocks()}
-        return torch.cat([parts[start] for start in sorted(parts)], dim=1)
+        return self._collect(lambda block: self.pick(block, nodes))
+
+    def own_rows(self, at: Tensor) -> Tensor | Panels:
+        """Returns the rows at some places here, ``[m, width]``."""
+        return self._collect(lambda block: block[at])
+
+    def _collect(self, of: Callable[[Tensor], Tensor]) -> Tensor:
+        """Puts what is taken of every block side by side, in the order of columns."""
+        parts = {place.start: of(block) for place, block in self.blocks()}
+        return torch.cat([parts[start] for start in sorted(parts)], dim=-1)
 
     def times(self, weights: Tensor) -> Tensor:
         """Multiplies the rows of all nodes by ``weights`` ``[width, k]``."""
@@ -183,11 +236,9 @@ class Rows(ABC):
 
     def mean(self, count: int) -> Tensor:
         """Averages the rows of the first ``count`` nodes, ``[width]`` in double precision."""
-        parts = {
-            place.start: block[:count].mean(dim=0, dtype=torch.float64)
-            for place, block in self.blocks()
-        }
-        return torch.cat([parts[start] for start in sorted(parts)])
+        here = count if self.shard is None else max(0, count - self.shard.first)
+        total = self._collect(lambda block: block[:here].sum(dim=0, dtype=torch.float64))
+        return self.team.sum(total) / count
 
 
 class EmbeddingRows(Rows):
@@ -208,22 +259,30 @@ class PropagatedFeatures(Rows):
 
     With a graph for every step, from what a step reads to what it gives, rows are those of the
     nodes that the last one gives. ``basis`` are directions that the features are projected on,
-    ``[d, b]``; without it there are random ones or none, as ``config`` says.
+    ``[d, b]``; without it there are random ones or none, as ``config`` says. Rows of several kinds
+    for the same nodes share what they have ``known``.
     """
 
     def __init__(
         self,
         features: Features,
-        graph: Adjacency | tuple[Adjacency, ...],
+        graph: Adjacency | tuple[Adjacency, ...] | Shard,
         config: FeatureConfig,
         seed: int,
         basis: Tensor | None = None,
+        *,
+        known: dict[Any, Tensor] | None = None,
     ) -> None:
+        self._known = known
         self.features, self.config, self.seed = features, config, seed
         self.graph = graph
         self.num_nodes = features.shape[0]
         if isinstance(graph, tuple) and graph:
             self.num_nodes = graph[-1].num_nodes
+        self.shard = graph if isinstance(graph, Shard) else None
+        most, memory = features.shape[0], physical_memory()
+        if self.shard is not None:  # all workers decide alike, for they compute blocks together
+            most, memory = self.shard.most, self.shard.memory
         self.basis = basis
         if basis is not None:
             self._own = basis.shape[1]
@@ -231,7 +290,79 @@ class PropagatedFeatures(Rows):
             self._own = config.projection or features.shape[1]
         self.columns = self._own + (config.constant is True)  # of one hop
         self.width = self.columns * config.blocks
-        self._step = max(1, BLOCK // max(features.shape[0], 1))  # columns of a block
+        self._step = max(1, min(BLOCK, memory // 32) // max(most, 1))  # columns of a block
+        held = self.width * max(most, self.num_nodes)
+        self._holds = config.reach > 0 and held <= min(HELD, memory // 32)
+
+    @property
+    def _in_passes(self) -> bool:
+        """Whether all rows need a first pass for their lengths; those of few nodes do not."""
+        return self._step < self.columns and not self._holds
+
+    def rows(self, nodes: Tensor) -> Tensor:
+        """Returns the rows of some nodes, ``[m, width]``."""
+        if not self._in_passes:
+            return super().rows(nodes)
+        config = self.config
+        key = (config.normalisation, config.self_loops, config.scaling, config.constant)
+        directions = ("in", "out") if config.direction is True else ()
+        wanted: list[Any] = [(key, way) for way in (*config.powers, *directions)]
+        known = {} if self._known is None else self._known
+        if not all(one in known for one in wanted):
+            powers = range(config.reach + 1)
+            parts = self._hops(powers, lambda block: self.pick(block, nodes))
+            for way, hop in zip((*powers, *directions), parts, strict=True):
+                known[key, way] = torch.cat(hop, dim=1)
+        return self._finish([known[one] for one in wanted])
+
+    def own_rows(self, at: Tensor) -> Tensor | Panels:
+        """Returns the rows at some places here, ``[m, width]``; on disk if they may be many."""
+        if not self._in_passes:
+            return super().own_rows(at)
+
+        def take(block: Tensor) -> Tensor:
+            if self.shard is None:
+                return block[at]
+            panel = self.shard.empty(at.numel(), block.shape[1])
+            return torch.index_select(block, 0, at, out=panel)
+
+        return Panels(self._hops(self.config.powers, take), self._finish)
+
+    def times(self, weights: Tensor) -> Tensor:
+        """Multiplies the rows of all nodes by ``weights`` ``[width, k]``.
+
+        Where hops are linear they are multiplied as they come and divided by their lengths after.
+        """
+        hops, n = self.config.parts, self.num_nodes
+        linear = self.config.activation == "none" and hops * n * weights.shape[1] <= HELD
+        if not self._in_passes or not linear:
+            return super().times(weights)
+        found = torch.zeros(hops, n, weights.shape[1], device=self.features.device)
+        squares = torch.zeros(hops, n, dtype=torch.float64, device=self.features.device)
+        for index, start, block in self._propagated():
+            first = start + (index * self.columns if self.config.combine == "concatenate" else 0)
+            found[index] += block @ weights[first : first + block.shape[1]].to(block.dtype)
+            squares[index] += block.square().sum(dim=1)
+        length = squares.sqrt().float()
+        share = hops if self.config.combine == "sum" else hops**0.5
+        return found.div_((share * torch.where(length > 0, length, 1))[:, :, None]).sum(dim=0)
+
+    def _hops(self, powers: Sequence[int], take: Callable[[Tensor], Tensor]) -> list[list[Tensor]]:
+        """Takes something of every block of columns of S^k X, by k and then by columns."""
+        count = len(powers) + 2 * (self.config.direction is True)
+        hops: list[list[Tensor]] = [[] for _ in range(count)]
+        for index, _, block in self._propagated(powers):
+            hops[index].append(take(block))
+        return hops
+
+    def _finish(self, hops: Sequence[Tensor]) -> Tensor:
+        """Makes rows of hops, each ``[m, columns]``."""
+        lengths = [torch.linalg.vector_norm(hop, dim=1) for hop in hops]
+        pairs = zip(hops, lengths, strict=True)
+        units = [self._activate(hop, torch.where(n > 0, n, 1), 0) for hop, n in pairs]
+        if self.config.combine == "concatenate":
+            return torch.cat(units, dim=1)
+        return torch.stack(units).sum(dim=0)
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """Yields finished columns of all nodes, ``[n, b]``, with their place in a row.
@@ -239,8 +370,7 @@ class PropagatedFeatures(Rows):
         They are held if they were propagated and are few, for they are needed again; no caller may
         change them.
         """
-        held = self.config.reach > 0 and self.width * self.num_nodes <= HELD
-        yield from self._held if held else self._finished()
+        yield from self._held if self._holds else self._finished()
 
     @cached_property
     def _held(self) -> list[tuple[slice, Tensor]]:
@@ -283,9 +413,9 @@ class PropagatedFeatures(Rows):
             shaped = (argument + self._phases[start : start + block.shape[1]]).cos()
         return torch.mul(shaped, (2 / self.columns) ** 0.5 / share)
 
-    def _propagated(self) -> Iterator[tuple[int, int, Tensor]]:
+    def _propagated(self, powers: Sequence[int] | None = None) -> Iterator[tuple[int, int, Tensor]]:
         """Yields columns of S^k X, ``[n, b]``, with the place of k and of the first column."""
-        powers = self.config.powers
+        powers = self.config.powers if powers is None else powers
         for start in range(0, self.columns, self._step):
             block = self._columns(start, min(start + self._step, self.columns))
             for index, matrix in enumerate(self.directed, len(powers)):
@@ -312,7 +442,7 @@ class PropagatedFeatures(Rows):
         if self.config.scaling == "none":
             return block
         lengths = self.lengths[:, None]
-        return block / lengths if self.directions is None else block.div_(lengths)
+        return (block / lengths).contiguous() if self.directions is None else block.div_(lengths)
 
     @cached_property
     def lengths(self) -> Tensor:
@@ -341,7 +471,8 @@ class PropagatedFeatures(Rows):
         for led in graph.arcs.weights.t():
             total = graph.summed(led)
             shares = led * torch.where(total > 0, total, 1).reciprocal().float()[graph.dst]
-            found.append(PropagationMatrix(SparseMatrix(graph.pattern, shares)))
+            matrix = SparseMatrix(graph.pattern, shares)
+            found.append(PropagationMatrix(matrix, shard=self.shard))
         return found
 
     @cached_property

@@ -7,13 +7,15 @@ classes. Batches merge exactly, so that it does not matter how rows were cut or 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from evergraph.closed_form.features import Panels
 from evergraph.errors import InputError
+from evergraph.team import ALONE, Team
 
 #: Rows taken in at a time: bounds the memory of a merge.
 ROWS = 4096
@@ -62,17 +64,56 @@ class Moments:
         found[:, self.labels] = scores
         return found
 
-    def update(self, rows: Tensor, labels: Tensor) -> None:
-        """Takes in labelled rows, ``[m, d]`` and ``[m]``; a class may come any number of times."""
+    def update(self, rows: Tensor | Panels, labels: Tensor, team: Team = ALONE) -> None:
+        """Takes in labelled rows, ``[m, d]`` and ``[m]``; a class may come any number of times.
+
+        Each worker of a team has some of them, and all know what all have taken in.
+        """
+        if team.size > 1:
+            mine = Moments(dtype=self.dtype)
+            mine.update(rows, labels)
+            self._absorb([team.tell(mine.state_dict(), worker) for worker in range(team.size)])
+            return
         if not labels.numel():
             return
-        self._know(torch.unique(labels).tolist(), rows)
+        self._know(torch.unique(labels).tolist(), rows[:1])
         means, scatter = self.means.double(), self.scatter.double().clone()
-        for block, some in zip(torch.split(rows, ROWS), torch.split(labels, ROWS), strict=True):
-            scatter = self._merge(block.double(), self.columns_of(some), means, scatter)
+        for begin in range(0, labels.numel(), ROWS):
+            some = slice(begin, begin + ROWS)
+            x, column = rows[some].double(), self.columns_of(labels[some])
+            new = torch.bincount(column, minlength=len(self.labels))
+            own = torch.zeros_like(means).index_add_(0, column, x) / new.clamp(min=1)[:, None]
+            bridges = self._merge(new, own, means)
+            scatter = self._join(scatter, torch.cat([x - own[column], bridges]))
         self.means, self.scatter = means.to(self.dtype), scatter.to(self.dtype)
 
-    def _know(self, labels: list[int], like: Tensor) -> None:
+    def _absorb(self, others: Sequence[Mapping[str, Any]]) -> None:
+        """Takes in what others have taken in, as their states."""
+        there = [other for other in others if other["labels"]]
+        if not there:
+            return
+        self._know({label for other in there for label in other["labels"]}, there[0]["means"])
+        means, scatter = self.means.double(), self.scatter.double().clone()
+        rows: list[Tensor] = []
+        for other in there:
+            at, theirs = self.columns_of(torch.tensor(other["labels"])), other["scatter"].double()
+            new = torch.zeros_like(self.counts).index_copy_(0, at, other["counts"])
+            their_means = torch.zeros_like(means).index_copy_(0, at, other["means"].double())
+            rows.append(self._merge(new, their_means, means))
+            if theirs.shape[0] < theirs.shape[1]:
+                rows.append(theirs)
+            elif (
+                self.rank is not None
+            ):  # as many rows as columns: directions, as long as they count
+                energy, basis = torch.linalg.eigh(theirs)
+                rows.append(energy.clamp(min=0).sqrt()[:, None] * basis.t())
+            else:
+                whole = scatter if scatter.shape == theirs.shape else scatter.t() @ scatter
+                scatter = whole + theirs
+        scatter = self._join(scatter, torch.cat(rows))
+        self.means, self.scatter = means.to(self.dtype), scatter.to(self.dtype)
+
+    def _know(self, labels: Iterable[int], like: Tensor) -> None:
         """Makes room for classes that are new."""
         joined = sorted({*self.labels, *labels})
         counts = torch.zeros(len(joined), dtype=torch.int64, device=like.device)
@@ -84,17 +125,18 @@ class Moments:
             self.scatter = self.scatter.new_zeros(0, like.shape[1], device=like.device)
         self.labels, self.counts, self.means = joined, counts, means
 
-    def _merge(self, x: Tensor, column: Tensor, means: Tensor, scatter: Tensor) -> Tensor:
-        """Moves ``means`` in place and returns the scatter with the rows ``x``."""
-        new = torch.bincount(column, minlength=len(self.labels))
-        mine = torch.zeros_like(means).index_add_(0, column, x) / new.clamp(min=1)[:, None]
+    def _merge(self, new: Tensor, their_means: Tensor, means: Tensor) -> Tensor:
+        """Adds ``new`` rows ``[k]`` of other means, moving ``means`` in place, both ``[k, d]``.
+
+        Scatters add up but for the distance between the two means of a class: returns the rows
+        whose products it is.
+        """
         there, total = new > 0, self.counts + new
-        apart, part = (mine - means)[there], (new.double() / total)[there][:, None]
-        # Scatters add up but for the distance between the two means of a class.
-        bridges = (self.counts[there][:, None] * part).sqrt() * apart
+        apart, part = (their_means - means)[there], (new.double() / total)[there][:, None]
+        bridges: Tensor = (self.counts[there][:, None] * part).sqrt() * apart
         means[there] += apart * part
         self.counts = total
-        return self._join(scatter, torch.cat([x - mine[column], bridges]))
+        return bridges
 
     def _join(self, scatter: Tensor, rows: Tensor) -> Tensor:
         """Adds the products of rows to the scatter, in whatever form it takes."""

@@ -24,9 +24,10 @@ from torch import Tensor
 
 from evergraph.closed_form.features import PropagationMatrix, Rows, propagation_matrix
 from evergraph.closed_form.ridge import Spectrum
+from evergraph.device import evenly_spaced
 from evergraph.kernels.ops import SparseMatrix
-from evergraph.rng import evenly_spaced
 from evergraph.stream.adjacency import Adjacency
+from evergraph.stream.shard import Shard
 
 #: Steps of score propagation.
 STEPS = 5
@@ -64,7 +65,7 @@ def mix(parts: Iterable[Tensor], teleport: float) -> Tensor:
     return total
 
 
-def propagate(scores: Tensor, graph: Adjacency, teleport: float) -> Tensor:
+def propagate(scores: Tensor, graph: Adjacency | Shard, teleport: float) -> Tensor:
     """Propagates the scores of all nodes, ``[n, k]``; teleport 1 leaves them as they are."""
     if teleport == 1:
         return scores
@@ -104,8 +105,9 @@ def unary_terms(probabilities: Sequence[Tensor], features: Rows) -> Sequence[Ten
     residual :math:`e_i` becomes :math:`e_i / (1 - h_i)`.
     """
     first = probabilities[0]
-    nodes = evenly_spaced(first.shape[0], UNARY_NODES, first.device)
-    targets = torch.cat([one[nodes] for one in probabilities], dim=1).double()
+    count = first.shape[0] if features.shard is None else features.shard.num_nodes
+    nodes = evenly_spaced(count, UNARY_NODES, first.device)
+    targets = torch.cat([features.pick(one, nodes) for one in probabilities], dim=1).double()
     x = features.rows(nodes).double()
     rows = x / nodes.numel() ** 0.5
     spectrum = Spectrum(rows)
@@ -114,11 +116,12 @@ def unary_terms(probabilities: Sequence[Tensor], features: Rows) -> Sequence[Ten
     leverage = spectrum.leverage(turned.square(), rows.square().sum(dim=1), UNARY_STRENGTH)
     scores = features.times(weights)
     residuals = (targets - x @ weights) / (1 - leverage)[:, None]
-    scores[nodes] = (targets - residuals).to(scores.dtype)
+    here = (at := features.place(nodes)) >= 0
+    scores[at[here]] = (targets - residuals)[here].to(scores.dtype)
     return torch.split(scores, first.shape[1], dim=1)
 
 
-def affinity(probabilities: Tensor, graph: Adjacency) -> Tensor:
+def affinity(probabilities: Tensor, graph: Adjacency | Shard) -> Tensor:
     """Estimates how much oftener than by chance edges join two classes, ``[k, k]``.
 
     Probabilities ``[n, k]`` are squared first, for unsure nodes would make all classes look alike.
@@ -126,14 +129,14 @@ def affinity(probabilities: Tensor, graph: Adjacency) -> Tensor:
     """
     sure = probabilities.square()
     sure = sure / sure.sum(dim=1, keepdim=True)
-    joined = sure.t().double() @ _neighbour_sums(sure, graph).double()
+    joined = graph.team.sum(sure.t().double() @ _neighbour_sums(sure, graph).double())
     ends = joined.sum(dim=1, keepdim=True)
     chance = ends * ends.t() / ends.sum().clamp(min=1e-12)
     oftener = torch.where(chance > 0, joined / chance.clamp(min=1e-12), 1)
     return ((oftener + CHANCE) / (1 + CHANCE)).to(probabilities.dtype)
 
 
-def mean_field(unary: Tensor, probabilities: Tensor, graph: Adjacency) -> Tensor:
+def mean_field(unary: Tensor, probabilities: Tensor, graph: Adjacency | Shard) -> Tensor:
     """Takes the steps of mean-field inference from some probabilities; all are ``[n, k]``.
 
     Returns log-probabilities; the unary term is ready for the softmax.
@@ -150,9 +153,9 @@ def softmax(logits: Tensor) -> Tensor:
     return logits.t().softmax(dim=0).t()
 
 
-def _neighbour_sums(rows: Tensor, graph: Adjacency) -> Tensor:
+def _neighbour_sums(rows: Tensor, graph: Adjacency | Shard) -> Tensor:
     """Sums ``[n, k]`` over neighbours; edges weigh one on average."""
-    weight = torch.ones(graph.src.shape, device=graph.device)
+    weight = torch.ones(graph.pattern.columns.shape, device=graph.device)
     if graph.weight is not None:
-        weight = graph.weight / graph.weight.mean()
-    return SparseMatrix(graph.pattern, weight).times(rows.float()).to(rows.dtype)
+        weight = graph.weight / graph.mean_weight
+    return SparseMatrix(graph.pattern, weight).times(graph.extend(rows.float())).to(rows.dtype)

@@ -35,8 +35,9 @@ from evergraph.closed_form.ridge import (
     Weighing,
     row_weights,
 )
-from evergraph.rng import evenly_spaced
+from evergraph.device import evenly_spaced
 from evergraph.stream.adjacency import Adjacency
+from evergraph.stream.shard import Shard
 from evergraph.stream.tasks import LabelledNodes
 
 #: Most training nodes that rows are compared on, evenly spaced.
@@ -177,13 +178,18 @@ class Selection:
                 near = {name: kind for name, kind in kinds.items() if kind.reach <= most_hops}
                 kinds = near or kinds
             some = train.take(self.sample(train.labels, COMPARED_NODES))
-            losses = {}
-            for name, kind in kinds.items():
-                x = make_rows(kind).rows(some.nodes)
-                losses[name] = leave_one_out_losses(x, some.labels, self.strengths, self.weighing)
+            losses, how = dict[str, Tensor | None](), (self.strengths, self.weighing)
+            for number, (name, kind) in enumerate(kinds.items()):
+                rows = make_rows(kind)
+                x, mine = rows.rows(some.nodes), number % rows.team.size == rows.team.rank
+                losses[name] = leave_one_out_losses(x, some.labels, *how) if mine else None
+            told = {
+                name: rows.team.tell(loss, number % rows.team.size)
+                for number, (name, loss) in enumerate(losses.items())
+            }
             weights = row_weights(some.labels, self.weighing)
             twin = next(iter(kinds.values())).model_copy(update={"constant": True})
-            name, self.kind_losses = surely_best(losses, weights, twin.name)
+            name, self.kind_losses = surely_best(told, weights, twin.name)
             self.kind = self.kinds[name]
         return self.kind
 
@@ -214,7 +220,7 @@ class Selection:
         weights = row_weights(column, float(self.metric != "accuracy"))
         return float((weights * (scores.argmax(dim=1) != column)).sum())
 
-    def infer(self, scores: Tensor, features: Rows, graph: Adjacency) -> Tensor:
+    def infer(self, scores: Tensor, features: Rows, graph: Adjacency | Shard) -> Tensor:
         """Returns what is predicted from the ridge scores of all nodes, both ``[n, k]``."""
         propagated = propagate(scores, graph, self.teleport)
         if not self.mean_field:
@@ -225,12 +231,10 @@ class Selection:
     def _probabilities(self, scores: Tensor) -> Tensor:
         return softmax(scores / self.losses["score_temperature"].best)
 
-    def _inferred(self, unary: Tensor, probabilities: Tensor, graph: Adjacency) -> Tensor:
+    def _inferred(self, unary: Tensor, probabilities: Tensor, graph: Adjacency | Shard) -> Tensor:
         return mean_field(unary / self.losses["unary_temperature"].best, probabilities, graph)
 
-    def select_inference(
-        self, judged: LeftOut, rows: Rows, features: Rows, graph: Adjacency
-    ) -> None:
+    def select_inference(self, judged: LeftOut, features: Rows, graph: Adjacency | Shard) -> None:
         """Adds up the losses of teleport and mean field, unless they are given.
 
         ``features`` are the features of all nodes as rows of length one.
@@ -238,7 +242,7 @@ class Selection:
         given = self.given_teleport != "auto" and self.given_mean_field is False
         if given or self.local or not judged.count:
             return
-        scores, plain, likely = judged.scores(rows), None, 1.0
+        scores, plain, likely = judged.scores(), None, 1.0
         if self.given_teleport == "auto":
             likely = self.teleport
             losses, plain = judged.teleport_losses(scores, graph, TELEPORTS, likely)
@@ -249,7 +253,7 @@ class Selection:
             self._select_mean_field(judged.split(plain), judged, features, graph)
 
     def _select_mean_field(
-        self, plain: Sequence[Tensor], judged: LeftOut, features: Rows, graph: Adjacency
+        self, plain: Sequence[Tensor], judged: LeftOut, features: Rows, graph: Adjacency | Shard
     ) -> None:
         """Compares scores, ``[n, k]`` for every group, with what mean field makes of them."""
         keep = FADING if judged.new_classes else 1.0

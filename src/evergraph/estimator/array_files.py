@@ -102,14 +102,18 @@ class ArrayFiles:
         if not start:
             sync_folder(self.folder)
 
-    def take_back(self) -> None:
-        """Frees the room of what was appended and is not to be committed."""
-        for path, size in self._before.items():
-            with suppress(OSError):
-                if size:
+    @contextmanager
+    def appending(self) -> Iterator[None]:
+        """Frees the room of what was appended within if anything is raised."""
+        try:
+            yield
+        except BaseException:
+            for path, size in self._before.items():
+                with suppress(OSError):
                     os.truncate(path, size)
-                else:
-                    path.unlink()
+                    if not size:
+                        path.unlink()
+            raise
 
     def keep(self, bases: set[str]) -> None:
         """Deletes the files of other bases; one that is in use may stay for the next time."""

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 
-from evergraph.errors import InputError, no_effect
+from evergraph.device import pick_device, trim_memory
+from evergraph.errors import InputError, no_effect, warn
 from evergraph.estimator.config import make_config
 from evergraph.estimator.diagnosis import UNCALIBRATED, diagnose
-from evergraph.estimator.extended import extend
+from evergraph.estimator.extended import extend, with_structural
 from evergraph.estimator.inputs import Change, from_object, make_change, read_ids, read_labels
 from evergraph.estimator.near import embeddings
-from evergraph.estimator.novelty import REJECT, Novelty, novel_nodes
+from evergraph.estimator.novelty import REJECT, Novelty, novel_nodes, refuse
 from evergraph.estimator.parameters import Parameters
 from evergraph.estimator.state import State
 from evergraph.estimator.step import LARGE, OnEvent, advance, refit
-from evergraph.estimator.structural import with_structure
-from evergraph.estimator.transaction import load_state, save_state
-from evergraph.nn.device import pick_device, trim_memory
+from evergraph.estimator.transaction import learn_together, load_state, save_state
 from evergraph.stream.features import Scaling
 
 if TYPE_CHECKING:
@@ -55,6 +54,8 @@ class ContinualNodeClassifier(Parameters):
             network (``channels``, ``dropout``, …).
         preset: A dataset whose published settings apply unless ``settings`` say otherwise.
         device: ``auto``, ``cpu`` or ``cuda``.
+        workers: How many processes share the learning of a change; or a mapping that also has
+            ``engine``, ``address`` and ``gpus_per_worker``, see the page on many workers.
 
     Attributes:
         classes_: Class names in order of arrival, sorted within a batch.
@@ -73,6 +74,7 @@ class ContinualNodeClassifier(Parameters):
         settings: dict[str, Any] | None = None,
         preset: str | None = None,
         device: str = "auto",
+        workers: int | Mapping[str, Any] = 1,
     ) -> None:
         self.method = method
         self.buffer_size = buffer_size
@@ -82,6 +84,7 @@ class ContinualNodeClassifier(Parameters):
         self.settings = settings
         self.preset = preset
         self.device = device
+        self.workers = workers
 
     def learn(
         self,
@@ -188,13 +191,10 @@ class ContinualNodeClassifier(Parameters):
         state, rows = self._ask(ids, x, edges)
         device = pick_device(self.device)
         names: Array = self.classes_[_logits(state, device, rows).argmax(dim=1).numpy()]
-        if reject is None:
-            return names
-        detector = Novelty.of(self._learned(), device)
-        limit = detector.threshold(reject)
-        chosen: Array = names.astype(object)
-        chosen[detector.scores(state, rows) > limit] = None
-        return chosen
+        if reject is not None:
+            names = names.astype(object)
+            names[refuse(state, device, rows, reject)[1]] = None
+        return names
 
     def predict_proba(self, ids: Any = None, x: Any = None, edges: Any = None) -> Array:
         """Returns probabilities over :attr:`classes_`, ``[m, k]``, also of new nodes.
@@ -207,7 +207,7 @@ class ContinualNodeClassifier(Parameters):
         state, rows = self._ask(ids, x, edges)
         logits = _logits(state, pick_device(self.device), rows)
         if state.uncalibrated:
-            warnings.warn(UNCALIBRATED, stacklevel=2)
+            warn(UNCALIBRATED)
         proba: Array = state.probabilities(logits).numpy()
         return proba
 
@@ -229,7 +229,7 @@ class ContinualNodeClassifier(Parameters):
         state to state: ``predict(ids, reject=0.05)`` finds the threshold on held-out nodes.
         """
         state, rows = self._ask(ids, x, edges)
-        return Novelty.of(self._learned(), pick_device(self.device)).scores(state, rows)
+        return Novelty.of(state, pick_device(self.device)).scores(state, rows)
 
     def novel_nodes(self, reject: float = REJECT) -> dict[str, Any]:
         """Returns unlabelled nodes that fit no known class: ``id``, ``novelty`` and ``group``.
@@ -238,8 +238,9 @@ class ContinualNodeClassifier(Parameters):
         groups: label some of each. A share ``reject`` of the nodes of known classes is among them.
         """
         state = self._learned()
-        rows, scores, groups = novel_nodes(state, pick_device(self.device), reject)
-        return {"id": state.graph.names.take(rows.numpy()), "novelty": scores, "group": groups}
+        found = novel_nodes(state, pick_device(self.device), reject)
+        names = state.graph.names.take(found.rows.numpy())
+        return {"id": names, "novelty": found.scores, "group": found.groups}
 
     def transform(self, ids: Any = None, x: Any = None, edges: Any = None) -> Array:
         """Returns embeddings, ``[m, d]``, also of new nodes.
@@ -328,7 +329,7 @@ class ContinualNodeClassifier(Parameters):
         """Returns the state, making the first one when there is none."""
         if getattr(self, "_state", None) is None:
             given = self.get_params()
-            del given["device"]
+            del given["device"], given["workers"]
             config = make_config({**given, "settings": given["settings"] or {}})
             self._state = State.initial(config)
             named = {key for key in ("buffer_size",) if given[key] is not None}
@@ -337,7 +338,7 @@ class ContinualNodeClassifier(Parameters):
             if unused:
                 told = no_effect(unused, config.method)
                 unless = ", which 'auto' is unless it finds a network better"
-                warnings.warn(f"{told}{unless if self.method == 'auto' else ''}.", stacklevel=3)
+                warn(f"{told}{unless if self.method == 'auto' else ''}.")
         return self._state
 
     def _learned(self) -> State:
@@ -350,15 +351,22 @@ class ContinualNodeClassifier(Parameters):
 
     def _apply(self, kind: str, on_event: OnEvent | None = None, **parts: Any) -> Self:
         state = self._now()
-        change = _read(state, kind, classes=state.classes, **parts)
-        self._state = advance(state, change, pick_device(self.device), on_event)
+        change = _read(state, kind, {"classes": state.classes, **parts})
+        if self.workers == 1:
+            self._state = advance(state, change, pick_device(self.device), on_event)
+        elif on_event is None:
+            self._state = learn_together(state, change, self.device, self.workers)
+        else:
+            raise InputError(
+                f"Expected 'on_event' with one worker (got {self.workers!r}); leave one out."
+            )
         return self
 
     def _ask(self, ids: Any, x: Any, edges: Any) -> tuple[State, torch.Tensor]:
         """Returns a state that has the nodes asked about, all by default, and their rows."""
         state = self._learned()
         if x is not None:
-            return extend(state, _read(state, "predict", ids=ids, x=x, edges=edges))
+            return extend(state, _read(state, "predict", {"ids": ids, "x": x, "edges": edges}))
         if edges is not None:
             raise InputError(
                 "Expected 'x' together with 'edges' (got none); pass the new nodes' features."
@@ -368,17 +376,17 @@ class ContinualNodeClassifier(Parameters):
         return state, state.graph.find(read_ids(ids), "ids")
 
 
+def _read(state: State, kind: str, parts: dict[str, Any]) -> Change:
+    """Reads a change from what a user gave; features that are asked for by name are computed."""
+    parts["columns"] = state.columns
+    if any(isinstance(parts.get(x), str) for x in ("x", "updated_x")):
+        parts = with_structural(state, parts)
+    return make_change(kind, **parts)
+
+
 def _logits(state: State, device: torch.device, rows: torch.Tensor | None) -> torch.Tensor:
     """Predicts nodes; what many of a large graph took of memory is given back."""
     logits = state.logits(device, rows)
     if state.graph.num_nodes > LARGE and len(logits) > MANY:
         trim_memory()
     return logits
-
-
-def _read(state: State, kind: str, **parts: Any) -> Change:
-    """Reads a change, with features of the graph's structure where these are asked for."""
-    parts["columns"] = state.columns
-    if any(isinstance(parts.get(name), str) for name in ("x", "updated_x")):
-        parts = with_structure(state, parts)
-    return make_change(kind, **parts)

@@ -33,7 +33,14 @@ KEYS = {
 
 
 def state_content(state: State) -> dict[str, Any]:
-    """Returns plain values and arrays that :func:`restore_state` takes back."""
+    """Returns plain values and arrays that :func:`restore_state` takes back.
+
+    With them are the class of every node and its probability, if known and not too many.
+    """
+    logits, predicted = state.known_logits, None
+    if logits is not None and state.classes and 0 < len(logits) <= SMALL:
+        best = state.probabilities(logits).max(dim=1)
+        predicted = {"labels": best.indices, "probability": best.values}
     return {
         "config": state.config.model_dump(mode="json"),
         "classes": list(state.classes),
@@ -46,7 +53,7 @@ def state_content(state: State) -> dict[str, Any]:
         "held_out": state.held_out.pairs,
         "shown": state.shown,
         "scale": None if state.scale is None else state.scale.state_dict(),
-        "predicted": _predicted_content(state),
+        "predicted": predicted,
     }
 
 
@@ -64,15 +71,6 @@ def graph_content(graph: GrowingGraph) -> dict[str, Any]:
     }
 
 
-def _predicted_content(state: State) -> dict[str, Tensor] | None:
-    """Stores the class of every node with its probability, if they are known and not too many."""
-    logits = state.known_logits
-    if logits is None or not state.classes or not 0 < len(logits) <= SMALL:
-        return None
-    best = state.probabilities(logits).max(dim=1)
-    return {"labels": best.indices, "probability": best.values}
-
-
 def restore_state(content: Mapping[str, Any]) -> State:
     """Checks and takes back what :func:`state_content` returned, perhaps written by anyone."""
     if content.keys() - {"predicted", "scale", "arcs", "directed"} != KEYS:
@@ -85,39 +83,38 @@ def restore_state(content: Mapping[str, Any]) -> State:
     _check_features(arrays, n, width)
     if columns is not None and len(columns) != width:
         raise ValueError("names of other features")
-    arcs, directed = content.get("arcs"), content.get("directed", False)
-    _check_arcs(arcs, directed, content["edges"].length)
-    graph = GrowingGraph(names, arrays, width, content["edges"], arcs=arcs, directed=directed)
+    edges, arcs, directed = content["edges"], content.get("arcs"), content.get("directed", False)
+    check_rows(edges.array, n, n, kinds=("int32", "int64"))
+    _check_arcs(arcs, directed, edges.length)
+    graph = GrowingGraph(names, arrays, width, edges, arcs=arcs, directed=directed)
     if content["patch"] is not None:
         rows, x = content["patch"]["rows"], content["patch"]["x"]
         _check_features({"dense": Grown.of(x.numpy())}, rows.numel(), width)
         check_rows(rows[:, None], n)
         arrays["dense"].overwrite(rows.numpy(), x.numpy())
         graph = replace(graph, patched=rows)
-    check_rows(content["edges"].array, n, n, kinds=("int32", "int64"))
     edits = [check_rows(content["edits"][key].T, n, n).T for key in ("added", "deleted")]
     for key in ("held_out", "granted"):
         check_rows(content[key].array, n, k)
     check_rows(content["shown"].array[:, None], n)
-    scale = content.get("scale")
-    lines = content["history"]
+    scale, lines = content.get("scale"), content["history"]
     _check_kind(lines.array, "uint8", 1)
     history = [parse(Entry, json.loads(line)) for line in lines.array.tobytes().splitlines()]
     for entry in history:
         entry.line()  # refuses NaN
     return State(
-        config,
-        graph,
-        tuple(classes),
-        _restore_learner(content["learner"], config, width, n, k),
-        GrownLabels(content["held_out"]),
-        content["shown"],
-        GrownLabels(content["granted"]),
-        Edits(*edits),
-        tuple(history),
-        lines,
-        None if columns is None else tuple(map(str, columns)),
-        None if scale is None else Scale.restore(scale, width),
+        config=config,
+        graph=graph,
+        classes=tuple(classes),
+        learner=_restore_learner(content["learner"], config, width, n, k),
+        held_out=GrownLabels(content["held_out"]),
+        shown=content["shown"],
+        granted=GrownLabels(content["granted"]),
+        edits=Edits(*edits),
+        history=tuple(history),
+        lines=lines,
+        columns=None if columns is None else tuple(map(str, columns)),
+        scale=None if scale is None else Scale.restore(scale, width),
     )
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 import torch
 
-from evergraph.estimator.graph import Id
+from evergraph.errors import warn
 from evergraph.estimator.inputs import Change
 from evergraph.estimator.novelty import last_novel
 from evergraph.estimator.state import ENOUGH_HELD_OUT, State
-from evergraph.methods import Method
 
 #: Held-out nodes of a class from which on it counts as missed if all of them are.
 FEW = 3
@@ -30,47 +29,49 @@ MOST_BEYOND = 0.05
 
 def diagnose(state: State, device: torch.device) -> dict[str, Any]:
     """Describes classes, buffer, memory and held-out accuracy, with warnings in sentences."""
-    graph, buffer = state.graph, state.learner.method.buffer
-    watched = state.history[-1].watch if state.history else []
-    judged = state.judge(device)
-    kept = buffer.nodes.cpu() if buffer is not None else torch.empty(0, dtype=torch.int64)
-    labels = buffer.labels.cpu() if buffer is not None else kept
+    graph, method, history = state.graph, state.learner.method, state.history
+    judged, degree, size = state.judge(device), graph.degree, 0
+    kept = labels = torch.empty(0, dtype=torch.int64)
+    if method.buffer is not None:
+        kept, labels = method.buffer.nodes.cpu(), method.buffer.labels.cpu()
+        size = kept.numel() if method.takes_back else method.buffer.size  # all that it holds
+    since = max((at for at, entry in enumerate(history) if entry.removed_classes), default=0)
+    ever = list(zip_longest(*(entry.class_accuracy for entry in history[since:])))
     classes = [
         {
             "name": name,
             "buffer": int((labels == label).sum()),
             "held_out": int((state.held_out.labels == label).sum()),
-            "accuracy": judged.by_class[label],
-            "best_accuracy": _best(state, label),
+            "accuracy": judged["class_accuracy"][label],
+            "best_accuracy": max((v for v in ever[label] if v is not None), default=None),
         }
         for label, name in enumerate(state.classes)
     ]
-    degree = graph.degree
-    kept_degree = degree[kept]
-    isolated = int((kept_degree == 0).sum())
+    isolated, novel = int((degree[kept] == 0).sum()), last_novel(state, device)
+    watched = history[-1].watch if history else []
     return {
         "method": state.config.method,
-        "changes": len(state.history),
+        "changes": len(history),
         "nodes": graph.num_nodes,
         "edges": graph.num_edges,
         "isolated_nodes": int((degree == 0).sum()),
         "learned_labels": state.shown.length,
         "held_out": state.held_out.pairs.length,
-        "accuracy": judged.accuracy,
-        "calibration_error": judged.calibration_error,
+        "accuracy": judged["accuracy"],
+        "calibration_error": judged.get("calibration_error"),
         "classes": classes,
         "buffer": {
-            "size": _size(state.learner.method),
+            "size": size,
             "nodes": kept.numel(),
             "isolated": isolated,
-            "mean_degree": float(kept_degree.float().mean()) if kept.numel() else None,
+            "mean_degree": float(degree[kept].float().mean()) if kept.numel() else None,
         },
         "edited_edges": {
             "added": state.edits.added.shape[1],
             "deleted": state.edits.deleted.shape[1],
         },
-        "memory_bytes": state.learner.method.memory_bytes(),
-        "novel": (novel := last_novel(state, device)),
+        "memory_bytes": method.memory_bytes(),
+        "novel": novel,
         "alarms": [one.model_dump() for one in watched if one.alarm],
         "warnings": _warnings(state, classes, isolated) + _novel_words(novel),
     }
@@ -90,22 +91,54 @@ def _novel_words(novel: dict[str, Any] | None) -> list[str]:
     ]
 
 
+def _warnings(state: State, classes: list[dict[str, Any]], isolated: int) -> list[str]:
+    found, method = [], state.learner.method
+    fate = "it is not predicted" if method.takes_back else "it will be forgotten"
+    for entry in classes:
+        if method.buffer is not None and entry["buffer"] == 0:
+            found.append(f"Class {entry['name']!r} has no node in the buffer: {fate}.")
+        if entry["held_out"] == 0:
+            found.append(f"Class {entry['name']!r} has no held-out node: its accuracy is unknown.")
+    later = state.history[1:]
+    beyond = sum(entry.report.get("rows_beyond_scale", 0) for entry in later)
+    if beyond > MOST_BEYOND * max(sum(entry.new_nodes for entry in later), 1):
+        found.append(
+            f"{beyond} rows that came later lie far beyond the features that the scale was "
+            "measured on: check their units, or begin a state with them."
+        )
+    weights = {**state.config.training.model_dump(), **state.config.settings}["class_weight"]
+    if isinstance(weights, dict):
+        odd = [name for name in weights if name not in map(str, state.classes)]
+        found += [f"'class_weight' names {name!r}, which is no class so far." for name in odd]
+    found += noticed(state)
+    found += [f"{isolated} nodes of the buffer have no neighbour."] if isolated else []
+    found += [UNCALIBRATED] if state.uncalibrated else []
+    if state.graph.num_nodes and not state.classes:
+        found.append("No label has been learned yet: there is nothing to predict.")
+    return found
+
+
 def noticed(state: State) -> list[str]:
     """Says what the last change shows of drift and of classes that are missed, with the remedy."""
+    from evergraph.estimator.watch import sentences  # noqa: PLC0415 - SciPy's tests are large
+
     if not state.history:
         return []
-    last, names = state.history[-1], state.classes
+    last, names, logits = state.history[-1], state.classes, state.known_logits
+    has_metric = "metric" in type(state.learner.method.config).model_fields
+    remedy = "metric='balanced_accuracy'" if has_metric else "class_weight='balanced'"
     held = torch.bincount(state.held_out.labels, minlength=len(names)).tolist()
-    known = [(label, value) for label, value in enumerate(last.class_accuracy) if value is not None]
-    missed = [label for label, value in known if value == 0 and held[label] >= FEW]
-    found, remedy = [], _remedy(state)
-    who, only = "node", _only_class(state) if not known and len(names) > 1 else None
-    if len(known) > 1 and sorted(value for _, value in known)[-2:] == [0, 100]:
-        who, (only,) = "held-out node", (label for label, value in known if value)
-    if only is not None:
+    known = {label: value for label, value in enumerate(last.class_accuracy) if value is not None}
+    missed = [label for label, value in known.items() if value == 0 and held[label] >= FEW]
+    found, who, only = sentences(last.watch), "node", list[int]()
+    if sorted(known.values())[-2:] == [0, 100]:
+        who, only = "held-out node", [label for label, value in known.items() if value]
+    elif not known and len(names) > 1 and logits is not None and len(logits) >= ENOUGH_HELD_OUT:
+        only = torch.unique(logits.argmax(dim=1)).tolist()
+    if len(only) == 1:
         found.append(
-            f"Every {who} is given to class {names[only]!r}: nothing else is learned; {remedy}, or "
-            "more epochs may help."
+            f"Every {who} is given to class {names[only[0]]!r}: nothing else is learned; {remedy}, "
+            "or more epochs may help."
         )
     elif missed:
         words = ", ".join(repr(names[label]) for label in missed[:5])
@@ -129,25 +162,7 @@ def noticed(state: State) -> list[str]:
             f"Neighbours mislead: features alone would do better by {told['better']:.1f} points "
             f"on {told['judged']} held-out nodes; {other} may help."
         )
-    from evergraph.estimator.watch import sentences  # noqa: PLC0415 - SciPy's tests are large
-
-    return [*sentences(last.watch), *found]
-
-
-def _only_class(state: State) -> int | None:
-    """Returns the class that all nodes are given, if predictions are known and it is one."""
-    logits = state.known_logits
-    if logits is None or len(logits) < ENOUGH_HELD_OUT:
-        return None
-    given = torch.unique(logits.argmax(dim=1))
-    return int(given[0]) if given.numel() == 1 else None
-
-
-def _remedy(state: State) -> str:
-    """Names the setting by which small classes weigh more."""
-    if "metric" in type(state.learner.method.config).model_fields:
-        return "metric='balanced_accuracy'"
-    return "class_weight='balanced'"
+    return found
 
 
 def what_stays(state: State, change: Change) -> dict[str, int]:
@@ -160,67 +175,18 @@ def what_stays(state: State, change: Change) -> dict[str, int]:
     place, remedy = "the network", "refit() learns anew without them and classes they leave empty"
     if state.learner.model is None:
         place, remedy = "its statistics", "a state with statistics=exact takes them back"
-    warnings.warn(
-        f"{state.config.method} has learned the labels of {count} nodes that are "
-        f"removed or labelled anew, which stay in {place}; {remedy}.",
-        stacklevel=6,
+    warn(
+        f"{state.config.method} has learned the labels of {count} nodes that are removed or "
+        f"labelled anew, which stay in {place}; {remedy}."
     )
     return {"labels_that_stay": count}
 
 
 def no_longer_exact(state: State) -> None:
     """Says that the graph is too large from now on for labels to be taken back."""
-    warnings.warn(
+    warn(
         f"The graph has {state.graph.num_nodes:,} nodes, too many for {state.config.method} to "
         "begin anew at every change: from now on it keeps no training labels, and what those of "
         "removed or relabelled nodes taught stays in its statistics, their classes too. "
-        "statistics=exact takes back at any size; refit() with labels begins anew.",
-        stacklevel=7,
+        "statistics=exact takes back at any size; refit() with labels begins anew."
     )
-
-
-def _size(method: Method[Any]) -> int:
-    """Counts the nodes that a buffer may hold: those it holds where it holds all."""
-    if method.buffer is None:
-        return 0
-    return len(method.buffer) if method.takes_back else method.buffer.size
-
-
-def _best(state: State, label: int) -> float | None:
-    """Finds the best held-out accuracy that a class ever had."""
-    since = max((at for at, entry in enumerate(state.history) if entry.removed_classes), default=0)
-    ever = (entry.class_accuracy[label : label + 1] for entry in state.history[since:])
-    return max((value for values in ever for value in values if value is not None), default=None)
-
-
-def _warnings(state: State, classes: list[dict[str, Any]], isolated: int) -> list[str]:
-    found = []
-    method = state.learner.method
-    has_buffer = method.buffer is not None
-    fate = "it is not predicted" if method.takes_back else "it will be forgotten"
-    for entry in classes:
-        name: Id = entry["name"]
-        if has_buffer and entry["buffer"] == 0:
-            found.append(f"Class {name!r} has no node in the buffer: {fate}.")
-        if entry["held_out"] == 0:
-            found.append(f"Class {name!r} has no held-out node: its accuracy is unknown.")
-    reports = [entry.report for entry in state.history[1:]]
-    beyond = sum(report.get("rows_beyond_scale", 0) for report in reports)
-    rows = sum(entry.new_nodes for entry in state.history[1:])
-    if beyond > MOST_BEYOND * max(rows, 1):
-        found.append(
-            f"{beyond} rows that came later lie far beyond the features that the scale was "
-            "measured on: check their units, or begin a state with them."
-        )
-    weights = {**state.config.training.model_dump(), **state.config.settings}["class_weight"]
-    if isinstance(weights, dict):
-        odd = [name for name in weights if name not in map(str, state.classes)]
-        found += [f"'class_weight' names {name!r}, which is no class so far." for name in odd]
-    found += noticed(state)
-    if isolated:
-        found.append(f"{isolated} nodes of the buffer have no neighbour.")
-    if state.uncalibrated:
-        found.append(UNCALIBRATED)
-    if state.graph.num_nodes and not state.classes:
-        found.append("No label has been learned yet: there is nothing to predict.")
-    return found

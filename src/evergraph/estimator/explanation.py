@@ -1,36 +1,49 @@
-"""Explanation: which neighbours and which features decided on a node's class, against which other.
+r"""Explanation: which neighbours and which features decided on a node's class, against which other.
 
 A node's score for its class less that for the runner-up is taken apart into what each feature of
-each node around it adds: exactly for the closed form, by integrated gradients for a network.
+each node around it adds. Scores begin with a linear map of the features, so that this has few
+factors: feature :math:`f` of node :math:`j` adds :math:`x_{jf} \sum_k a_{jk} w_{fk}`.
+
+For the **closed form** it is exact: a score is linear in the features around the node once the
+lengths of rows are known, which count as given. :math:`w_{fk}` is what a feature weighs at hop
+:math:`k`, and :math:`a_{jk}` how much of a node arrives by it. For a **network** :math:`w` is its
+first linear map and :math:`a` the gradient behind it, integrated while features grow from zero to
+what they are (Sundararajan et al., ICML 2017): all add up to the score less that without any
+feature; nearly so, for the integral is a mean over steps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array, hstack
+from scipy.sparse import csr_array, diags_array, hstack
+from scipy.sparse.csgraph import dijkstra
 from torch import Tensor
 
-from evergraph.closed_form.attribution import ClosedForm
-from evergraph.closed_form.features import FeatureConfig, PropagatedFeatures
-from evergraph.closed_form.propagation import STEPS
+from evergraph.closed_form.features import PropagatedFeatures, PropagationMatrix, propagation_matrix
+from evergraph.closed_form.propagation import STEPS as PROPAGATED
+from evergraph.closed_form.propagation import coefficients
 from evergraph.errors import InputError, one_line
 from evergraph.estimator.graph import Array, Id
-from evergraph.estimator.near import edited_field
+from evergraph.estimator.near import CPU, read_field
 from evergraph.estimator.state import State
-from evergraph.methods.analytic import Analytic
-from evergraph.nn.attribution import integrated_gradients
+from evergraph.kernels.ops import SparseMatrix
 from evergraph.nn.model import NodeClassifier
-from evergraph.stream import Adjacency, Features, SparseRows
+from evergraph.stream import Features, SparseRows
+
+if TYPE_CHECKING:
+    from evergraph.methods.analytic import Analytic
 
 #: Logits below this are those of classes that are never chosen.
 NEVER = -1e8
 #: How far a network's logits may be from those predicted, of the difference, by rounding.
 ROUNDING = 1e-3
-CPU = torch.device("cpu")
+#: Points of the integral, evenly spaced; more where so much of both ends would be missing.
+STEPS, MISSING = (32, 128, 512), 2e-3
 
 
 @dataclass(frozen=True)
@@ -118,16 +131,13 @@ class Explanation:
 
 def explain(state: State, rows: Tensor) -> list[Explanation]:
     """Explains the classes of some nodes, on the CPU."""
-    method, logits = state.learner.method, state.logits(CPU, rows)
-    asked = [(row, _Rivals.of(scores)) for row, scores in zip(rows.tolist(), logits, strict=True)]
-    closed = method if isinstance(method, Analytic) else getattr(method, "analytic", None)
-    if isinstance(closed, Analytic):
-        kind = closed.selection.kind
-        if closed.config.rows == "smoothed" and kind is not None and kind.activation == "none":
-            return _by_closed_form(state, closed, kind, asked)
-    elif state.learner.model is not None:
-        return [_by_network(state, state.learner.model, *pair) for pair in asked]
-    raise _cannot(state)
+    linear, model = state.learner.method.linear, state.learner.model
+    if linear is not None:
+        closed = of_closed_form(state, linear, rows)
+        return [_explained(state, row, closed) for row in rows]
+    if model is None:
+        raise _cannot(state)
+    return [_explained(state, row, of_network(state, model, row)) for row in rows]
 
 
 def _cannot(state: State) -> InputError:
@@ -137,120 +147,152 @@ def _cannot(state: State) -> InputError:
     )
 
 
-class _Rivals(NamedTuple):
-    """The class of most and, if there is another, that of second most."""
-
-    labels: list[int]
-    signs: Tensor  # 1 and −1, ``[1]`` or ``[2]``
-    margin: float
-
-    @classmethod
-    def of(cls, logits: Tensor) -> _Rivals:
-        values, labels = torch.topk(logits.double(), min(2, logits.numel()))
-        count = 1 + int((values[1:] > NEVER).sum())
-        signs = torch.tensor([1.0, -1.0], dtype=torch.float64)[:count]
-        return cls(labels[:count].tolist(), signs, float(values[:count] @ signs))
-
-
-def _by_closed_form(
-    state: State, closed: Analytic, kind: FeatureConfig, asked: list[tuple[int, _Rivals]]
-) -> list[Explanation]:
-    chosen, weights, found = closed.selection, closed.solved(), []
-    wanted = torch.unique(torch.tensor([row for row, _ in asked]))
-    depth = kind.reach + (STEPS if chosen.teleport < 1 else 0)
-    around = _field(state, wanted, depth)
-    seed, features = state.config.parameters.seed, state.graph.take(around.nodes)
-    near, far = around.graphs[: kind.reach], around.graphs[kind.reach :]
-    rows = PropagatedFeatures(features, near, kind, seed, chosen.basis)
-    form = ClosedForm(rows, far, chosen.teleport)
-    column = {label: at for at, label in enumerate(closed.moments.labels)}
-    for row, rivals in asked:
-        of = weights[:, [column[label] for label in rivals.labels]].double() @ rivals.signs
-        at = around.places[int(torch.searchsorted(wanted, row))]
-        added = _contributions(features, *form.attribute(at, of))
-        margin, explains = rivals.margin, "scores of the closed form, exact"
-        if chosen.mean_field:
-            margin, explains = float(added.sum()), "scores before mean-field inference, exact"
-        about = {"margin": margin, "base": 0.0, "explains": explains}
-        found.append(_explained(state, (row, rivals), around, at, added, **about))
-    return found
-
-
-def _by_network(state: State, model: NodeClassifier, row: int, rivals: _Rivals) -> Explanation:
-    around = _field(state, torch.tensor([row]), len(model.encoder.layers))
-    of, features = torch.zeros(model.head.num_classes), state.graph.take(around.nodes)
-    of[rivals.labels] = rivals.signs.float()
-    factors = integrated_gradients(model, features, around.graphs, of)
-    if abs(factors.value - rivals.margin) > ROUNDING * (1 + abs(rivals.margin)):
+def _explained(state: State, row: Tensor, scores: Scores) -> Explanation:
+    """Takes the margin of a node's class apart, and gives everything its name."""
+    logits, at = state.logits(CPU, row[None])[0].double(), int(torch.nonzero(scores.nodes == row))
+    best = torch.topk(logits, min(2, logits.numel()))
+    labels = best.indices[best.values > NEVER].tolist()
+    of = torch.zeros_like(logits)
+    of[labels] = torch.tensor([1.0, -1.0], dtype=of.dtype)[: len(labels)]
+    factors = scores.attribute(at, of)
+    added, margin = _contributions(scores.features, factors), float(logits[labels] @ of[labels])
+    if "mean-field" in scores.explains:
+        margin = float(added.sum())
+    elif factors.value is not None and abs(factors.value - margin) > ROUNDING * (1 + abs(margin)):
         raise _cannot(state)  # something follows the network, or another one predicts
-    added = _contributions(features, factors.nodes, factors.features)
-    explains = "logits of the network, by integrated gradients"
-    about = {"margin": rivals.margin, "base": factors.base, "explains": explains}
-    return _explained(state, (row, rivals), around, around.places[0], added, **about)
-
-
-class _Field(NamedTuple):
-    """The nodes that scores depend on, the graph of every step, and where the wanted nodes are."""
-
-    nodes: Tensor
-    graphs: tuple[Adjacency, ...]
-    places: list[int]
-
-
-def _field(state: State, wanted: Tensor, depth: int) -> _Field:
-    field = edited_field(state.edits, state.graph, wanted, depth)
-    assert isinstance(field.features, Tensor)
-    assert isinstance(field.graphs, tuple)
-    places = torch.arange(wanted.numel()) if field.rows is None else field.rows
-    return _Field(field.features, field.graphs, places.tolist())
-
-
-def _explained(
-    state: State, asked: tuple[int, _Rivals], around: _Field, at: int, added: csr_array, **how: Any
-) -> Explanation:
-    """Puts nodes in order and gives everything its name."""
-    (row, rivals), (nodes, graphs, _) = asked, around
-    away = _steps_away(graphs, at, nodes.numel()).numpy()
-    there = np.flatnonzero(away >= 0)
+    away = dijkstra(scores.joined, indices=at, unweighted=True, limit=scores.depth)
+    there = np.flatnonzero(np.isfinite(away))
     order = there[np.argsort(-np.abs(added.sum(axis=1))[there], kind="stable")]
-    width, take = state.graph.width, state.graph.names.take
-    names = state.columns or tuple(f"feature {at}" for at in range(width))
-    label, against, *_ = [*(state.classes[label] for label in rivals.labels), None]
+    names = state.columns or tuple(f"feature {column}" for column in range(state.graph.width))
     return Explanation(
-        **{"id": take(np.array([row]))[0], "label": label, "against": against, **how},
-        nodes=take(nodes.numpy()[order]),
-        steps=away[order],
-        features=[*names, *["constant"] * (added.shape[1] - width)],
+        id=state.graph.names.take(row[None].numpy())[0],
+        label=state.classes[labels[0]],
+        against=state.classes[labels[1]] if len(labels) > 1 else None,
+        margin=margin,
+        base=factors.base,
+        nodes=state.graph.names.take(scores.nodes.numpy()[order]),
+        steps=away[order].astype(np.int64),
+        features=[*names, *["constant"] * (added.shape[1] - len(names))],
         contributions=added[order],
+        explains=scores.explains,
     )
 
 
-def _contributions(
-    x: Features, nodes: Tensor, features: Tensor, constant: Tensor | None = None
-) -> csr_array:
+def _contributions(x: Features, factors: Factors) -> csr_array:
     """Multiplies every feature that is not zero by its factors; a constant is the last column."""
     if isinstance(x, SparseRows):
-        row, column, values = x.row_index(), x.indices, x.values
+        found = csr_array((x.values, x.indices, x.indptr), shape=x.shape)
     else:
-        row, column = torch.nonzero(x, as_tuple=True)
-        values = x[row, column]
-    added = torch.zeros(values.numel(), dtype=torch.float64)
-    for left, right in zip(nodes.t(), features.t(), strict=True):
+        found = csr_array(x.numpy())
+    row, column = found.tocoo().coords
+    added = np.zeros(found.nnz)
+    for left, right in zip(factors.nodes.T, factors.features.T, strict=True):
         added += left[row] * right[column]
-    place = (row.numpy(), column.numpy())
-    found = csr_array(((added * values).numpy(), place), shape=tuple(x.shape))
-    return found if constant is None else csr_array(hstack([found, constant.numpy()[:, None]]))
+    parts = [csr_array((added * found.data, found.indices, found.indptr), shape=found.shape)]
+    parts += [factors.nodes @ factors.features[x.shape[1] :].T * x.shape[1] ** 0.5]
+    return csr_array(hstack(parts))
 
 
-def _steps_away(graphs: tuple[Adjacency, ...], at: int, count: int) -> Tensor:
-    """Counts the edges from a node to each one that its score reads, ``[n]``; −1: none."""
-    far = len(graphs) + 1
-    away = torch.full((graphs[-1].num_nodes if graphs else count,), far)
-    away[at] = 0
-    for graph in reversed(graphs):
-        source = torch.full((graph.num_sources,), far)
-        source.scatter_reduce_(0, graph.src, away[graph.dst] + 1, "amin")
-        own = torch.arange(away.numel()) if graph.own is None else graph.own
-        source[own] = torch.minimum(source[own], away)
-        away = source.clamp(max=far)
-    return torch.where(away < far, away, -1)
+class Factors(NamedTuple):
+    """Contributions, and the score with the features as they are and with all of them zero."""
+
+    nodes: Array  # [n, b]
+    features: Array  # [d, b]; one row more is of a constant √d beside the features
+    value: float | None = None  # None: what they add up to
+    base: float = 0.0
+
+
+class Scores(NamedTuple):
+    """What scores of some nodes depend on, and a way to take them apart."""
+
+    explains: str
+    nodes: Tensor  # [n], all within ``depth`` steps
+    features: Features  # [n, d]
+    joined: csr_array  # [n, n], the edges into all but the farthest, from who hears to who is heard
+    depth: int
+    attribute: Callable[[int, Tensor], Factors]  # of one of the nodes, with what classes weigh, [k]
+
+
+def of_network(state: State, model: NodeClassifier, row: Tensor) -> Scores:
+    """Takes apart the logits of a network, of one node."""
+    nodes, field, _ = read_field(state, row[None], len(model.encoder.layers), CPU)
+    encoder, graphs, features = model.eval().encoder, field.graphs, field.features
+    first, *later = list[Any](encoder.layers)
+    path = ("plain",) if encoder.has_attention else ()
+    assert isinstance(graphs, tuple)
+
+    def value(rows: Tensor, of: Tensor) -> Tensor:
+        h = first.gather(rows, graphs[0], *path)
+        for layer, graph in zip(later, graphs[1:], strict=True):
+            h = layer.gather(layer.lift(h.relu()), graph, *path)
+        return model.classify(h, plain=True)[0] @ of.float()
+
+    def attribute(_: int, of: Tensor) -> Factors:
+        with torch.no_grad():
+            rows, lifts = first.lift(features), first.lift(torch.eye(features.shape[1]))
+            end, base = float(value(rows, of)), float(value(torch.zeros_like(rows), of))
+        for steps in STEPS:
+            total = torch.zeros_like(rows, dtype=torch.float64)
+            for step in range(steps):
+                at = (rows * ((step + 0.5) / steps)).requires_grad_()
+                with torch.enable_grad():
+                    (gradient,) = torch.autograd.grad(value(at, of), at)
+                total += gradient / steps
+            missing = end - base - float((total * rows).sum())
+            if abs(missing) <= MISSING * (abs(end) + abs(base)):
+                break
+        return Factors(total.numpy(), lifts.double().numpy(), end, base)
+
+    own = torch.arange(graphs[0].num_nodes) if graphs[0].own is None else graphs[0].own
+    ends = (own[graphs[0].dst], graphs[0].src)
+    joined = csr_array((np.ones(ends[1].numel()), ends), shape=(nodes.numel(), nodes.numel()))
+    how = "logits of the network, by integrated gradients"
+    return Scores(how, nodes, features, joined, len(graphs), attribute)
+
+
+def of_closed_form(state: State, linear: Analytic, asked: Tensor) -> Scores:
+    """Takes apart the scores of the closed form, those before mean-field inference."""
+    chosen, kind, seed = linear.selection, linear.selection.kind, state.config.parameters.seed
+    assert kind is not None
+    depth = kind.reach + (PROPAGATED if chosen.teleport < 1 else 0)
+    around = state.graph.neighbourhood(asked, depth)
+    n, part, features = around.nodes.numel(), around.adjacency, around.features
+    rows = PropagatedFeatures(features, part, kind, seed, chosen.basis)
+    weights = linear.moments.logits(linear.solved(), len(state.classes)).double()
+    share = kind.parts if kind.combine == "sum" else kind.parts**0.5
+    lengths = share * torch.where(rows.hop_lengths > 0, rows.hop_lengths, 1).double().numpy()
+    own_lengths = 1.0 if kind.scaling == "none" else rows.lengths.double().numpy()
+    mean = _sparse(propagation_matrix(part, "mean", self_loops=True))
+    ways = [[_sparse(matrix) for matrix in rows.matrices[:power]] for power in kind.powers]
+    ways += [[_sparse(matrix)] for matrix in rows.directed]
+
+    def attribute(at: int, of: Tensor) -> Factors:
+        heard, reached = np.zeros(n), np.eye(1, n, at)[0]
+        for share in coefficients(chosen.teleport):
+            heard += share * reached
+            reached = reached @ mean
+        arrives = []
+        for way, length in zip(ways, lengths, strict=True):
+            part = heard / length
+            for matrix in way:
+                part = part @ matrix
+            arrives.append(part / own_lengths)
+        nodes, features = np.stack(arrives, axis=1), (weights @ of).view(kind.blocks, -1).t()
+        if kind.blocks == 1:
+            nodes = nodes.sum(axis=1, keepdims=True)
+        if rows.directions is not None:
+            d = rows.directions.shape[1]
+            features = torch.cat([rows.directions.double() @ features[:d], features[d:]])
+        return Factors(nodes, features.numpy())
+
+    what = "before mean-field inference" if chosen.mean_field else "of the closed form"
+    joined = _sparse(PropagationMatrix(SparseMatrix(part.pattern, torch.ones(part.num_edges))))
+    return Scores(f"scores {what}, exact", around.nodes, features, joined, depth, attribute)
+
+
+def _sparse(matrix: PropagationMatrix) -> csr_array:
+    pattern, n = matrix.matrix.pattern, matrix.matrix.pattern.num_rows
+    entries = (matrix.matrix.values.double(), pattern.columns, pattern.indptr)
+    found = csr_array(entries, shape=(n, n))
+    diagonal = matrix.diagonal
+    return found if diagonal is None else found + diags_array(diagonal.double().numpy())

@@ -1,4 +1,7 @@
-"""Nodes that are not in the graph, seen as if they were: nothing that is kept changes."""
+"""Nodes that are not in the graph, seen as if they were: nothing that is kept changes.
+
+Also what the graph alone, with such nodes, tells of those that have no features of their own.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,20 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from evergraph.errors import InputError
-from evergraph.estimator.graph import (
-    Array,
-    GrowingGraph,
-    Grown,
-    Names,
-    join_both_ways,
-    show,
-    sparse,
-)
-from evergraph.estimator.inputs import Change
+from evergraph.estimator.graph import Array, GrowingGraph, Grown, Names, show, stack_rows
+from evergraph.estimator.inputs import Change, make_change, unique_ids
 from evergraph.estimator.state import State
 from evergraph.estimator.step import bring_to_scale, check_nodes
-from evergraph.stream import Adjacency, Features, SparseRows
-from evergraph.stream.adjacency import Arcs, edge_weight
+from evergraph.stream import Adjacency, Features
+from evergraph.stream.adjacency import edge_weight
+
+#: Structural features; steps of PageRank, and how likely each is to go on.
+NAMES = ("degree", "degree of neighbours", "pagerank", "return in two steps")
+STEPS, ONWARD = 50, 0.85
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,13 @@ class ExtendedGraph(GrowingGraph):
     Attributes:
         base: The graph as it is stored.
         x: Features of the new nodes, ``[m, d]``.
-        pairs: New undirected edges, each once, ``[2, e]``; where edges weigh, :attr:`arcs` tells of
+        new: New undirected edges, each once, ``[2, e]``; where edges weigh, :attr:`arcs` tells of
             them behind all others.
     """
 
     base: GrowingGraph = field(default_factory=GrowingGraph.empty)
     x: Features = field(default_factory=lambda: torch.empty(0, 0))
-    pairs: Tensor = field(default_factory=lambda: torch.empty(2, 0, dtype=torch.int64))
+    new: Tensor = field(default_factory=lambda: torch.empty(2, 0, dtype=torch.int64))
 
     @property
     def num_nodes(self) -> int:
@@ -53,21 +53,19 @@ class ExtendedGraph(GrowingGraph):
     @cached_property
     def features(self) -> Features:
         """All features, ``[n + m, d]``."""
-        return join_rows(self.base.features, self.x)
+        return stack_rows(self.base.features, self.x)
 
-    @cached_property
-    def adjacency(self) -> Adjacency:
-        """The whole graph in the order that kernels read."""
-        pairs = torch.cat([self.edges.tensor.T.long(), self.pairs], dim=1)
-        arcs = None if self.arcs is None else Arcs(self.arcs.tensor, self.directed)
-        return join_both_ways(pairs, self.num_nodes, arcs)
+    @property
+    def pairs(self) -> Tensor:
+        """All undirected edges, the new ones last, ``[2, E + e]``."""
+        return torch.cat([self.base.pairs, self.new], dim=1)
 
     @cached_property
     def strength(self) -> Tensor:
         """What each node's edges weigh, ``[n + m]``."""
         assert self.arcs is not None
         weight = edge_weight(self.arcs.tensor[self.num_edges :]).double().repeat(2)
-        added = torch.bincount(self.pairs.flatten(), weight, minlength=self.num_nodes).double()
+        added = torch.bincount(self.new.flatten(), weight, minlength=self.num_nodes).double()
         added[: len(self.names)] += self.base.strength
         return added
 
@@ -79,11 +77,11 @@ class ExtendedGraph(GrowingGraph):
 
     @cached_property
     def _added(self) -> Tensor:
-        return torch.bincount(self.pairs.flatten(), minlength=self.num_nodes)
+        return torch.bincount(self.new.flatten(), minlength=self.num_nodes)
 
     def has_edges(self, pairs: Tensor) -> Tensor:
         """Tells for each pair of rows ``[2, m]`` whether it is an edge."""
-        keys = (some.sort(dim=0).values for some in (pairs, self.pairs))
+        keys = (some.sort(dim=0).values for some in (pairs, self.new))
         found = torch.isin(*(low * self.num_nodes + high for low, high in keys))
         old = (pairs < len(self.names)).all(dim=0)
         found[old] |= self.base.has_edges(pairs[:, old])
@@ -91,22 +89,17 @@ class ExtendedGraph(GrowingGraph):
 
     def take(self, rows: Tensor) -> Features:
         """Copies the features of some nodes, in their order."""
-        n, new = len(self.names), rows >= len(self.names)
-        beside, known = self.x[rows[new] - n], self.base.take(rows.clamp(max=n - 1))
-        if isinstance(beside, Tensor) and isinstance(known, Tensor):
-            known[new] = beside
-            return known
-        places = torch.arange(len(rows))
-        places[new] = len(rows) + torch.arange(beside.shape[0])
-        return join_rows(known, beside)[places]
+        n, old = len(self.names), rows < len(self.names)
+        both = stack_rows(self.base.take(rows[old]), self.x[rows[~old] - n])
+        return both[torch.argsort(torch.argsort(~old, stable=True))]  # back in their order
 
     def _reach(self, nodes: Tensor, depth: int) -> tuple[Array, Array, Array, Array, Array]:
         """Lists nodes and all within ``depth`` steps, as for a stored graph, ring by ring."""
         n, found, within = len(self.names), nodes.numpy(), [nodes.numel()]
         place = np.zeros(self.num_nodes, dtype=np.int64)  # from 1 on
         place[found] = np.arange(1, found.size + 1)
-        begin, ends = 0, 2 * self.num_edges + np.arange(self.pairs.numel())
-        beside = self.pairs.T.flatten().numpy()  # where new edges end, as chains number ends
+        begin, ends = 0, 2 * self.num_edges + np.arange(self.new.numel())
+        beside = self.new.T.flatten().numpy()  # where new edges end, as chains number ends
         parts: list[tuple[Array, Array, Array]] = []
         for _ in range(depth):
             ring = found[begin:]
@@ -139,8 +132,8 @@ def extend(state: State, change: Change) -> tuple[State, Tensor]:
     new = Names(Grown.empty(np.int64)).append(change.ids)
     sides = []
     for side in change.edges:
-        found, here = graph.names.where(side), new.where(side)
-        rows = np.where(here >= 0, here + n, found)
+        here = new.where(side)
+        rows = np.where(here >= 0, here + n, graph.names.where(side))
         if (rows < 0).any():
             at = int(np.argmax(rows < 0))
             raise InputError(
@@ -148,27 +141,47 @@ def extend(state: State, change: Change) -> tuple[State, Tensor]:
                 f"row {at + 1}); give its features too, or correct the name."
             )
         sides.append(torch.from_numpy(rows))
-    pairs, arcs = graph.arcs_of(torch.stack(sides), change.weights, n + m)
-    known = np.full(pairs.shape[1], -1)
-    old = pairs[1] < n
-    known[old] = graph.find_edges(*pairs[:, old])
-    graph = graph.with_arcs(known, arcs, anew=change.weights is not None)
-    here = known < 0
+    graph, pairs, arcs = graph.weighed(torch.stack(sides), change.weights, n + m)
     parts: dict[str, Any] = {part.name: getattr(graph, part.name) for part in fields(GrowingGraph)}
     if graph.arcs is not None and arcs is not None:
-        parts["arcs"] = Grown.of(np.concatenate([graph.arcs.array, arcs[here]]))
+        parts["arcs"] = Grown.of(np.concatenate([graph.arcs.array, arcs]))
     x = torch.empty(0, graph.width) if change.x is None else change.x
-    extended = ExtendedGraph(**parts, base=graph, x=x, pairs=torch.from_numpy(pairs[:, here]))
+    extended = ExtendedGraph(**parts, base=graph, x=x, new=torch.from_numpy(pairs.copy()))
     return replace(state, graph=extended, beside=state), torch.arange(n, n + m)
 
 
-def join_rows(above: Features, below: Features) -> Features:
-    """Puts rows below others, in the form of those above."""
-    if isinstance(above, Tensor):
-        return torch.cat([above, below if isinstance(below, Tensor) else below.dense()])
-    under = below if isinstance(below, SparseRows) else sparse(below)
-    indptr = torch.cat([above.indptr, under.indptr[1:] + above.indptr[-1]])
-    values, indices = (
-        torch.cat([getattr(above, name), getattr(under, name)]) for name in ("values", "indices")
-    )
-    return SparseRows(values, indices, indptr, above.num_columns)
+def with_structural(state: State, parts: dict[str, Any]) -> dict[str, Any]:
+    """Computes the features of a change for which ``structural`` ones are asked.
+
+    They are of the graph with the edges that come along, and stay as they are until they are
+    updated: a node that arrives does not change what is known of others.
+    """
+    found: dict[str, Any] = {}
+    for ids, x in (("ids", "x"), ("updated", "updated_x")):
+        if not isinstance(parts.get(x), str):
+            continue
+        if parts[x] != "structural":
+            raise InputError(f"Expected 'x' as numbers or 'structural' (got {parts[x]!r}).")
+        names, graph = unique_ids(parts[ids]), state.graph
+        if ids == "ids":
+            nothing = np.zeros((len(names), max(graph.width, 1)))
+            change = make_change("learn", columns=None, ids=names, x=nothing, edges=parts["edges"])
+            with_them, rows = extend(state, change)
+            graph = with_them.graph
+        else:
+            rows = graph.find(names, "ids")
+        found[x] = structural_features(graph.adjacency)[rows.numpy()]
+    return parts | found | {"columns": state.columns or NAMES}
+
+
+def structural_features(graph: Adjacency) -> Array:
+    """Returns :data:`NAMES` of every node, the first three as logarithms, ``[n, 4]``."""
+    ones = np.ones(graph.num_edges)
+    joined = csr_array((ones, graph.src.numpy(), graph.indptr.numpy()), shape=[graph.num_nodes] * 2)
+    degree = graph.degree.double().numpy()
+    share, rank = 1 / np.maximum(degree, 1), np.ones(graph.num_nodes)
+    for _ in range(STEPS):
+        lost = rank[degree == 0].sum() / max(len(rank), 1)  # goes on anywhere
+        rank = 1 - ONWARD + ONWARD * (joined @ (rank * share) + lost)
+    others = share * (joined @ degree)
+    return np.stack([np.log1p(degree), np.log1p(others), np.log(rank), share * (joined @ share)], 1)

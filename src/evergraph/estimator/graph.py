@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from evergraph.errors import InputError
-from evergraph.nn.receptive_field import FEW, ReceptiveField, evenly
+from evergraph.nn.receptive_field import FEW, evenly
 from evergraph.stream import Adjacency, Features, SparseRows
 from evergraph.stream.adjacency import Arcs, edge_weight
 
@@ -257,9 +257,14 @@ class Names:
 class Neighbourhood(NamedTuple):
     """Some nodes of a graph and what is around them, as a graph of its own."""
 
-    nodes: Tensor  # [b] rows in the whole graph, ascending
-    features: Features  # [b, d]
+    graph: GrowingGraph  # the whole
+    nodes: Tensor  # [b] rows there, ascending
     adjacency: Adjacency  # all edges into nodes that are not at the rim; degrees of the whole
+
+    @property
+    def features(self) -> Features:
+        """A copy of their features, ``[b, d]``."""
+        return self.graph.take(self.nodes)
 
     def rows(self, nodes: Tensor) -> Tensor:
         """Finds nodes of the whole graph here."""
@@ -334,11 +339,20 @@ class GrowingGraph:
         """All features, ``[n, d]``; dense ones share the arrays' memory."""
         return _features(self.arrays, self.width) if self.arrays else torch.empty(0, 0)
 
+    @property
+    def pairs(self) -> Tensor:
+        """All undirected edges, ``[2, E]``."""
+        return self.edges.tensor.T.long()
+
     @cached_property
     def adjacency(self) -> Adjacency:
         """The whole graph in the order that kernels read, made when somebody needs it."""
-        arcs = None if self.arcs is None else Arcs(self.arcs.tensor, self.directed)
-        return join_both_ways(self.edges.tensor.T.long(), self.num_nodes, arcs)
+        pairs, arcs = self.pairs, None
+        if self.arcs is not None:
+            there = self.arcs.tensor
+            arcs = Arcs(torch.cat([there, there.flip(1)]), self.directed)
+        both = torch.cat([pairs, pairs.flip(0)], dim=1)
+        return Adjacency.from_edges(both, self.num_nodes, arcs=arcs)
 
     @cached_property
     def strength(self) -> Tensor:
@@ -381,58 +395,48 @@ class GrowingGraph:
         return replace(self, names=self.names.append(ids), arrays=arrays, width=x.shape[1])
 
     def with_edges(self, pairs: Tensor, weights: Array | None = None) -> GrowingGraph:
-        """Adds pairs of rows ``[2, m]``, with weights ``[m]`` where they do not all weigh one.
-
-        Loops change nothing, and neither do known edges, unless they come with a weight or lead
-        another way. Of several weights the last counts.
-        """
-        ends, arcs = self.arcs_of(pairs, weights, self.num_nodes)
-        graph = self.with_arcs(known := self.find_edges(*ends), arcs, anew=weights is not None)
-        new = known < 0
-        if not new.any():
+        """Adds pairs of rows ``[2, m]``, with weights ``[m]`` where they do not all weigh one."""
+        graph, ends, arcs = self.weighed(pairs, weights, self.num_nodes)
+        if not ends.size:
             return graph
         star = self._star if self.edges.is_newest else _Star()
-        edges = self.edges.append(ends[:, new].T)
-        grown = None if graph.arcs is None or arcs is None else graph.arcs.append(arcs[new])
-        return replace(graph, edges=edges, arcs=grown, _star=star)
+        grown = None if graph.arcs is None or arcs is None else graph.arcs.append(arcs)
+        return replace(graph, edges=self.edges.append(ends.T), arcs=grown, _star=star)
 
-    def arcs_of(
+    def weighed(
         self, pairs: Tensor, weights: Array | None, num_nodes: int
-    ) -> tuple[Array, Array | None]:
-        """Returns each pair once, ``[2, e]``, the smaller row first, and what it weighs both ways.
+    ) -> tuple[GrowingGraph, Array, Array | None]:
+        """Gives known edges among pairs of rows ``[2, m]`` their weights, and finds the new ones.
 
-        That is ``[e, 2]``; None if neither weights nor directions count.
+        Returns the graph, each new pair once, ``[2, e]``, the smaller row first, and what it weighs
+        both ways, ``[e, 2]``; None if neither weights nor directions count. Loops change nothing,
+        and neither do known edges, unless they come with a weight or lead another way. Of several
+        weights the last counts. Rows are below ``num_nodes``, of which the last may be new.
         """
         low, high = pairs.min(dim=0).values, pairs.max(dim=0).values
         apart = (low != high).numpy()
         keys = (high * num_nodes + low).numpy()[apart]
         each, first = np.unique(keys, return_index=True)
         ends = np.stack(np.divmod(keys[np.sort(first)], max(num_nodes, 1)))[::-1]  # as they arrived
+        known, old = np.full(each.size, -1), ends[1] < self.num_nodes
+        known[old] = self.find_edges(*ends[:, old])
+        new = known < 0
         if self.arcs is None and (weights is None or (weights == 1).all()):
-            return ends, None
+            return self, ends[:, new], None
         at = np.argsort(np.argsort(first))[np.searchsorted(each, keys)]
-        given = np.ones(apart.size) if weights is None else weights
         arcs = np.zeros((each.size, 2), dtype=np.float32)
         sides = (pairs[0] > pairs[1]).numpy()[apart].astype(np.int64)
         for side in (sides,) if self.directed else (0, 1):
-            arcs[at, side] = given[apart]
-        return ends, arcs
-
-    def with_arcs(self, known: Array, arcs: Array | None, *, anew: bool) -> GrowingGraph:
-        """Gives edges ``[e]`` other weights ``[e, 2]`` where these are not zero.
-
-        −1 are pairs that are no edges. Unless they count ``anew``, weights that are there stay.
-        """
-        if arcs is None:
-            return self
-        old = Grown.of(np.ones((self.num_edges, 2), np.float32)) if self.arcs is None else self.arcs
-        there = known >= 0
-        before, after = old.array[known[there]], arcs[there]
-        both = np.where((after > 0) if anew else (before == 0), after, before)
-        if (both != before).any():
-            old = Grown.of(old.array.copy())
-            old.array[known[there]] = both
-        return self if old is self.arcs else replace(self, arcs=old)
+            arcs[at, side] = 1 if weights is None else weights[apart]
+        before = np.ones((self.num_edges, 2), np.float32) if self.arcs is None else self.arcs.array
+        was, now = before[known[~new]], arcs[~new]
+        both = np.where(was == 0 if weights is None else now > 0, now, was)
+        graph = self
+        if self.arcs is None or (both != was).any():
+            after = before.copy()
+            after[known[~new]] = both
+            graph = replace(self, arcs=Grown.of(after))
+        return graph, ends[:, new], arcs[new]
 
     def growth_bytes(self, ids: Ids, x: Features | None, num_edges: int) -> tuple[int, int, int]:
         """Counts what new nodes and edges will take.
@@ -468,8 +472,12 @@ class GrowingGraph:
                 f"{at + 1}, which do not touch); leave the pair out."
             )
         stay = ~np.isin(self._edge_keys(), (high * self.num_nodes + low).numpy())
+        return self._with_edges_at(stay, self.edges.array)
+
+    def _with_edges_at(self, stay: Array, ends: Array) -> GrowingGraph:
+        """Keeps some edges, whose ends may have other rows now."""
         arcs = None if self.arcs is None else Grown.of(self.arcs.array[stay])
-        return replace(self, edges=Grown.of(self.edges.array[stay]), arcs=arcs, _star=_Star())
+        return replace(self, edges=Grown.of(ends[stay]), arcs=arcs, _star=_Star())
 
     def with_features(self, rows: Tensor, x: Features) -> GrowingGraph:
         """Replaces the features of some nodes."""
@@ -482,8 +490,7 @@ class GrowingGraph:
             return replace(self, arrays=arrays, patched=patched)
         source = torch.arange(self.num_nodes)
         source[rows] = self.num_nodes + torch.arange(rows.numel())
-        copies = {key: Grown.of(part.array) for key, part in self.arrays.items()}
-        both = _features(_append(copies, x), self.width)
+        both = stack_rows(self.features, x)
         return replace(self, arrays=_arrays(both[source]), patched=self.patched[:0])
 
     def without_nodes(self, rows: Tensor) -> tuple[GrowingGraph, Tensor]:
@@ -495,16 +502,10 @@ class GrowingGraph:
         stay[rows] = False
         new_rows = torch.where(stay, torch.cumsum(stay, 0) - 1, -1)
         kept = new_rows.to(self.edges.tensor.dtype)
-        edges = kept.index_select(0, self.edges.tensor.flatten()).view(-1, 2)
-        here = torch.nonzero((edges >= 0).all(dim=1)).flatten()
-        edges = edges.index_select(0, here)
-        arcs = None if self.arcs is None else Grown.of(self.arcs.array[here.numpy()])
-        left = torch.nonzero(stay).flatten()
-        names, arrays = self.names.keep(stay.numpy()), _arrays(self.take(left))
-        kept_edges = Grown.of(edges.numpy())
-        graph = GrowingGraph(
-            names, arrays, self.width, kept_edges, arcs=arcs, directed=self.directed
-        )
+        ends = kept.index_select(0, self.edges.tensor.flatten()).view(-1, 2).numpy()
+        graph = self._with_edges_at(np.flatnonzero((ends.T >= 0).all(axis=0)), ends)
+        arrays, none = _arrays(self.take(torch.nonzero(stay).flatten())), self.patched[:0]
+        graph = replace(graph, names=self.names.keep(stay.numpy()), arrays=arrays, patched=none)
         return graph, new_rows
 
     def neighbourhood(
@@ -517,13 +518,6 @@ class GrowingGraph:
         there anyway. With ``links`` edges into the rim are there as well, as far as they lead from
         the part.
         """
-        rows, part = self.cut(nodes, depth, beside, links=links)
-        return Neighbourhood(rows, self.take(rows), part)
-
-    def cut(
-        self, nodes: Tensor, depth: int, beside: Tensor | None = None, *, links: bool = False
-    ) -> tuple[Tensor, Adjacency]:
-        """Returns the nodes and edges of a :meth:`neighbourhood`, and reads no features."""
         if beside is not None:
             inner, depth = self._reach(nodes, depth - 1)[0], 1
             nodes = torch.cat([torch.from_numpy(inner), beside])
@@ -554,16 +548,16 @@ class GrowingGraph:
         rows = torch.from_numpy(found[order])
         arcs = self.arcs_at(via, rows)
         part = Adjacency.from_edges(torch.from_numpy(pairs), order.size, links, arcs)
-        return rows, replace(part, whole_degree=self.degree_of(rows))
+        return Neighbourhood(self, rows, replace(part, whole_degree=self.degree_of(rows)))
 
     def around(self, nodes: Tensor, depth: int) -> Tensor:
         """Lists nodes and all within ``depth`` steps, each once, the nearest first."""
         return torch.from_numpy(self._reach(nodes, depth)[0])
 
-    def field(self, nodes: Tensor, depth: int) -> ReceptiveField:
+    def field(self, nodes: Tensor, depth: int) -> tuple[Tensor, tuple[Adjacency, ...]]:
         """Finds what ``depth`` layers need to give the rows of nodes, each once, exactly.
 
-        In place of features there are the nodes whose features are read.
+        Returns the nodes whose features are read, and a graph for every layer.
         """
         found, within, counts, near, via = self._reach(nodes, depth)
         rows = torch.from_numpy(found)
@@ -575,7 +569,7 @@ class GrowingGraph:
             own = torch.arange(inner)
             part = Adjacency.between(sources[edges], targets[edges], own, degree[:outer])
             graphs.append(replace(part, arcs=self.arcs_at(via[edges], rows[:outer])))
-        return ReceptiveField(rows, tuple(reversed(graphs)), None)
+        return rows, tuple(reversed(graphs))
 
     @contextmanager
     def at_hand(self) -> Iterator[None]:
@@ -641,13 +635,6 @@ class GrowingGraph:
         return self._star.head, self._star.following, ends, ends.size
 
 
-def join_both_ways(pairs: Tensor, num_nodes: int, arcs: Arcs | None) -> Adjacency:
-    """Makes the graph of undirected pairs ``[2, e]``, with what they weigh there and back."""
-    if arcs is not None:
-        arcs = Arcs(torch.cat([arcs.weights, arcs.weights.flip(1)]), arcs.directed)
-    return Adjacency.from_edges(torch.cat([pairs, pairs.flip(0)], dim=1), num_nodes, arcs=arcs)
-
-
 def _arrays(x: Features) -> dict[str, Grown]:
     """Takes features apart."""
     if isinstance(x, Tensor):
@@ -671,6 +658,11 @@ def _append(arrays: Mapping[str, Grown], x: Features) -> dict[str, Grown]:
     below = x if isinstance(x, SparseRows) else sparse(x)
     new = (below.values, below.indices, below.indptr[1:] + arrays["values"].length)
     return {key: arrays[key].append(t.numpy()) for key, t in zip(SPARSE, new, strict=True)}
+
+
+def stack_rows(above: Features, below: Features) -> Features:
+    """Puts rows below others, in the form of those above."""
+    return _features(_append(_arrays(above), below), above.shape[1])
 
 
 def sparse(x: Tensor) -> SparseRows:

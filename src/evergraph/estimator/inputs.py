@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evergraph.errors import InputError
+from evergraph.errors import InputError, warn
 from evergraph.estimator.graph import (
     Array,
     GrowingGraph,
@@ -37,8 +36,9 @@ MAX_ID_LENGTH = 4096
 INT64 = range(-(2**63), 2**63)
 #: Texts that stand for a missing value in what spreadsheets, pandas and R write.
 MISSING = frozenset({"", "nan", "na", "n/a", "#n/a", "<na>", "nat", "none", "null", "nil"})
-#: What a graph of PyG may tell of edges and kinds of nodes, and nobody reads.
+#: What a graph of PyG may tell of edges and kinds of nodes, and nobody reads; and what is read.
 NOT_USED = ("edge_type", "node_type")
+PYG = ("x", "n_id", "y", "train_mask", "edge_weight", "edge_attr", *NOT_USED)
 #: A whole number that was a float on its way here, as when a column has missing entries.
 _WHOLE_FLOAT = re.compile(r"([+-]?[0-9]+)\.0*")
 #: Halves of characters, which no encoding writes.
@@ -65,48 +65,36 @@ class Change:
 
 
 def make_change(
-    kind: str,
-    *,
-    columns: Sequence[str] | None,
-    classes: Collection[Id] = (),
-    removed: Any = None,
-    removed_edges: Any = None,
-    updated: Any = None,
-    updated_x: Any = None,
-    ids: Any = None,
-    x: Any = None,
-    edges: Any = None,
-    weights: Any = None,
-    directed: bool = False,
-    labels: Any = None,
+    kind: str, *, columns: Sequence[str] | None, classes: Collection[Id] = (), **given: Any
 ) -> Change:
-    """Reads a change from what a user gave.
+    """Reads a change from what a user gave: parts of a :class:`Change`, in any form.
 
     ``columns`` are the features' names so far, ``classes`` the classes known so far.
     """
-    new_ids, renewed, gone = (
-        unique_ids(names) if names is not None else [] for names in (ids, updated, removed)
+    part = given.get
+    ids, updated, removed = (
+        unique_ids([] if part(key) is None else part(key)) for key in ("ids", "updated", "removed")
     )
-    if len(new_ids) and x is None:
+    if len(ids) and part("x") is None:
         raise InputError(
-            f"Expected 'x' with a row of features for each of {len(new_ids)} ids (got none); give "
-            "them."
+            f"Expected 'x' with a row of features for each of {len(ids)} ids (got none); give them."
         )
-    features, names = read_features(x, len(new_ids), columns)
-    changed, names = read_features(updated_x, len(renewed), names)
-    pairs, beside = read_edges(edges, weighted=True)
+    x, names = read_features(part("x"), len(ids), columns)
+    updated_x, names = read_features(part("updated_x"), len(updated), names)
+    edges, beside = read_edges(part("edges"), weighted=True)
+    weights = beside if part("weights") is None else part("weights")
     return Change(
         kind,
-        removed=gone,
-        removed_edges=read_edges(removed_edges)[0],
-        updated=renewed if changed is not None else [],
-        updated_x=changed,
-        ids=new_ids,
-        x=features,
-        edges=pairs,
-        weights=read_weights(beside if weights is None else weights, len(pairs[0])),
-        directed=directed,
-        labels=read_labels(labels, new_ids if len(new_ids) else renewed, classes),
+        removed=removed,
+        removed_edges=read_edges(part("removed_edges"))[0],
+        updated=updated if updated_x is not None else [],
+        updated_x=updated_x,
+        ids=ids,
+        x=x,
+        edges=edges,
+        weights=read_weights(weights, len(edges[0])),
+        directed=part("directed", False),
+        labels=read_labels(part("labels"), ids if len(ids) else updated, classes),
         columns=names,
     )
 
@@ -125,39 +113,24 @@ def from_object(ids: Any, x: Any, edges: Any, labels: Any, graph: GrowingGraph) 
         )
     pyg = hasattr(ids, "edge_index") and hasattr(ids, "num_nodes")
     networkx = hasattr(ids, "nodes") and hasattr(ids, "edges") and hasattr(ids, "adj")
+    given = {"x": x, "edges": edges, "labels": labels}
     if not pyg and not networkx:
-        return {"ids": ids, "x": x, "edges": edges, "labels": labels}
-    for name, value in (("x", x), ("edges", edges), ("labels", labels)):
+        return {"ids": ids, **given}
+    for name, value in given.items():
         if value is not None:
             raise InputError(
                 f"Expected no '{name}' beside a graph object, which brings its own (got one); "
                 "leave it out."
             )
-    if pyg:
-        others = [key for key in NOT_USED if getattr(ids, key, None) is not None]
-        brought, about = _from_pyg(ids, graph.names), getattr(ids, "edge_attr", None)
-        others += [] if about is None or about is brought["weights"] else ["edge_attr"]
-    else:
-        told = {key for *_, one in ids.edges(data=True) for key in one} - {"weight"}
-        told |= {key for _, one in ids.nodes(data=True) for key in one} - {"x", "label", "y"}
-        others = sorted(map(str, told))
-        brought = _from_networkx(ids, graph.names, graph.directed)
-    warn_of_extra("The graph", others, 4)
+    brought, others = _from_pyg(ids, graph.names) if pyg else _from_networkx(ids, graph)
+    warn_of_extra("The graph", others)
     return brought
 
 
-def warn_of_extra(where: str, names: Collection[str], stacklevel: int = 2) -> None:
+def warn_of_extra(where: str, names: Collection[str]) -> None:
     """Says what is there and has no effect, if anything."""
     if names:
-        words = ", ".join(repr(name) for name in names)
-        warnings.warn(f"{where} has {words}, which is not used.", stacklevel=stacklevel)
-
-
-def _is_directed(index: Tensor) -> bool:
-    """Tells whether pairs ``[2, m]`` are there in one direction alone."""
-    count = int(index.max()) + 1 if index.numel() else 0
-    there, back = (torch.unique(pair[0] * count + pair[1]) for pair in (index, index.flip(0)))
-    return bool((~torch.isin(there, back)).any())
+        warn(f"{where} has {', '.join(map(repr, names))}, which is not used.")
 
 
 def read_ids(values: Any, field: str = "ids") -> Ids:
@@ -203,14 +176,14 @@ def read_labels(values: Any, ids: Ids, known: Collection[Id] = ()) -> dict[Id, I
     texts = [name for name in known if isinstance(name, str)]
     named = {_label(name): name for name in texts} | {name: name for name in texts}
     items: list[Any] = []
+    words = set()
     for item in given:
         name = item if isinstance(item, str) and item in named else _label(item)
         items.append(named.get(name, name) if isinstance(name, str) else name)
-    pairs = zip(given, items, strict=True)
-    words = {item for item, name in pairs if name is None and isinstance(item, str) and item}
+        if name is None and isinstance(item, str) and item:
+            words.add(repr(item))
     if words:
-        shown = ", ".join(sorted(map(repr, words)))
-        warnings.warn(f"Nodes labelled {shown} count as unlabelled.", stacklevel=4)
+        warn(f"Nodes labelled {', '.join(sorted(words))} count as unlabelled.")
     check_names(((row, item) for row, item in enumerate(items, 1) if item is not None), "labels")
     names = _items(ids, "ids")
     return {name: item for name, item in zip(names, items, strict=True) if item is not None}
@@ -331,56 +304,58 @@ def read_weights(values: Any, count: int) -> Array | None:
     return weights
 
 
-def _from_pyg(data: Any, known: Names) -> dict[str, Any]:
+def _from_pyg(data: Any, known: Names) -> tuple[dict[str, Any], list[str]]:
     """Reads ``x``, ``edge_index`` and, where there are any, ``n_id``, ``y`` and ``train_mask``.
 
     Without ``n_id`` nodes are called 0, 1, …; without ``train_mask`` every ``y`` of at least 0
-    is a label.
+    is a label. Edges weigh ``edge_weight``, or ``edge_attr`` if it is one number above zero for
+    each. Also returns what there is and nobody reads.
     """
-    if getattr(data, "x", None) is None:
+    found = {key: getattr(data, key, None) for key in PYG}
+    index, about, y = data.edge_index, found["edge_attr"], found["y"]
+    if found["x"] is None:
         raise InputError("Expected 'x' in the Data object (got none); set it.")
-    n_id = getattr(data, "n_id", None)
-    ids = read_ids(n_id if n_id is not None else range(int(data.num_nodes)), "n_id")
+    ids = read_ids(range(int(data.num_nodes)) if found["n_id"] is None else found["n_id"], "n_id")
     ids = np.asarray(ids, dtype=object if kind_of(ids) is str else np.int64)
     rows = np.flatnonzero(known.where(ids) < 0)
     labels: list[Any] = [None] * len(ids)
-    if getattr(data, "y", None) is not None:
-        y = data.y.flatten().tolist()
-        mask = getattr(data, "train_mask", None)
-        shown = [True] * len(y) if mask is None else mask.tolist()
-        labels = [v if s and v >= 0 else None for v, s in zip(y, shown, strict=True)]
+    if y is not None:
+        mask = torch.ones(y.numel()) if found["train_mask"] is None else found["train_mask"]
+        pairs = zip(y.flatten().tolist(), mask.tolist(), strict=True)
+        labels = [label if shown and label >= 0 else None for label, shown in pairs]
+    weights = found["edge_weight"]
+    if weights is None and isinstance(about, Tensor) and about.numel() == index.shape[1]:
+        weights = about if bool((about > 0).all()) else None
+    count = int(index.max()) + 1 if index.numel() else 0
+    there, back = (torch.unique(pair[0] * count + pair[1]) for pair in (index, index.flip(0)))
+    unread = ["edge_attr"] if about is not None and about is not weights else []
     return {
         "ids": ids[rows],
         "x": data.x[rows],
-        "edges": ids[data.edge_index.T.cpu().numpy()],
-        "weights": _pyg_weights(data),
-        "directed": _is_directed(data.edge_index),
+        "edges": ids[index.T.cpu().numpy()],
+        "weights": weights,
+        "directed": bool((~torch.isin(there, back)).any()),
         "labels": [labels[row] for row in rows.tolist()],
-    }
+    }, [*(key for key in NOT_USED if found[key] is not None), *unread]
 
 
-def _pyg_weights(data: Any) -> Tensor | None:
-    """Returns ``edge_weight``, or ``edge_attr`` if it is one number above zero for each edge."""
-    weights, about = (getattr(data, key, None) for key in ("edge_weight", "edge_attr"))
-    if weights is None and isinstance(about, Tensor) and about.numel() == data.edge_index.shape[1]:
-        weights = about if bool((about > 0).all()) else None
-    return weights
+def _from_networkx(graph: Any, there: GrowingGraph) -> tuple[dict[str, Any], list[str]]:
+    """Reads node attributes ``x`` and, where there is one, ``label`` (or ``y``).
 
-
-def _from_networkx(graph: Any, known: Names, directed: bool) -> dict[str, Any]:
-    """Reads node attributes ``x`` and, where there is one, ``label`` (or ``y``)."""
-    nodes = list(graph.nodes(data=True))
-    there = known.where([name for name, _ in nodes]).tolist()
-    new = [node for node, row in zip(nodes, there, strict=True) if row < 0]
+    Also returns what there is and nobody reads.
+    """
+    nodes, edges = list(graph.nodes(data=True)), list(graph.edges(data=True))
+    rows = there.names.where([name for name, _ in nodes]).tolist()
+    new = [node for node, row in zip(nodes, rows, strict=True) if row < 0]
     for name, about in new:
         if "x" not in about:
-            there = ", ".join(map(str, about)) or "none"
             raise InputError(
-                f"Expected an attribute 'x' of node {name!r} (got {there}); set it to a list of "
-                "numbers."
+                f"Expected an attribute 'x' of node {name!r} (got "
+                f"{', '.join(map(str, about)) or 'none'}); set it to a list of numbers."
             )
-    edges = list(graph.edges(data=True))
-    if directed and not graph.is_directed():
+    unread = {key for *_, about in edges for key in about} - {"weight"}
+    unread |= {key for _, about in nodes for key in about} - {"x", "label", "y"}
+    if there.directed and not graph.is_directed():
         edges += [(b, a, about) for a, b, about in edges]
     weights = [about.get("weight", 1) for *_, about in edges]
     return {
@@ -390,7 +365,7 @@ def _from_networkx(graph: Any, known: Names, directed: bool) -> dict[str, Any]:
         "weights": weights if any(weight != 1 for weight in weights) else None,
         "directed": graph.is_directed(),
         "labels": [about.get("label", about.get("y")) for _, about in new],
-    }
+    }, sorted(map(str, unread))
 
 
 def _whole(values: Any) -> Array | None:

@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from evergraph.estimator.graph import GrowingGraph
+from evergraph.device import denormals_flushed
 from evergraph.events import OnEvent, Stage
-from evergraph.nn.device import denormals_flushed
 from evergraph.nn.encoders import Block
 from evergraph.nn.model import Output
 from evergraph.nn.receptive_field import ReceptiveField, receptive_field
 from evergraph.stream import Adjacency
-from evergraph.stream.adjacency import find_sorted, sort_keys, unique_keys
+from evergraph.stream.adjacency import find_sorted
 from evergraph.train import Learner, takes_plain_path
 
 if TYPE_CHECKING:
-    from evergraph.estimator.state import Edits, State
+    from evergraph.estimator.state import State
 
 #: A network predicts all nodes of a large graph, and embeddings are found, so many at a time.
 BLOCK = 10_000
@@ -32,26 +31,29 @@ FEW = 200
 #: where there are more, less far.
 NEAR, CROWD = 3, 600
 CPU = torch.device("cpu")
+#: Nodes whose features are read, a graph for every layer, and where wanted nodes are in the end.
+Part = tuple[Tensor, tuple[Adjacency, ...], Tensor | None]
 
 
-def edited_field(edits: Edits, graph: GrowingGraph, nodes: Tensor, depth: int) -> ReceptiveField:
-    """Finds what ``depth`` layers need of the graph as the method wants it.
+def edited_field(state: State, nodes: Tensor, depth: int) -> Part:
+    """Finds what ``depth`` layers need of the graph as the method wants it, to give some nodes.
 
-    A way may lead over new edges. In place of features there are the nodes whose features are read.
+    A way may lead over edges that the method added.
     """
+    edits, graph = state.edits, state.graph
     if not edits:
-        return graph.field(nodes, depth)
+        return *graph.field(nodes, depth), None
     if graph.arcs is not None:  # what removed edges weighed is known of the whole graph alone
-        everyone = torch.arange(graph.num_nodes)
-        return receptive_field(everyone, edits.apply(graph.adjacency), nodes, depth)
+        whole = edits.apply(graph.adjacency)
+        return _cut(torch.arange(graph.num_nodes), whole, nodes, depth)
     # The graph may have gained or lost some of these edges itself since.
     added = edits.added[:, ~graph.has_edges(edits.added)]
     deleted = edits.deleted[:, graph.has_edges(edits.deleted)]
-    inner = unique_keys(torch.cat([nodes, _others(added, unique_keys(nodes))]))
+    inner = torch.unique(torch.cat([nodes, _others(added, torch.unique(nodes))]))
     for _ in range(depth - 1):
-        around = sort_keys(graph.around(inner, 1))
-        inner = unique_keys(torch.cat([around, _others(added, around)]))
-    near, part = graph.cut(inner, 1)
+        around = torch.sort(graph.around(inner, 1)).values
+        inner = torch.unique(torch.cat([around, _others(added, around)]))
+    _, near, part = graph.neighbourhood(inner, 1)
     degree = part.whole_degree
     assert degree is not None
     there = []
@@ -61,7 +63,14 @@ def edited_field(edits: Edits, graph: GrowingGraph, nodes: Tensor, depth: int) -
         degree = degree + sign * counts
         there.append(rows[:, (rows >= 0).all(dim=0)])
     after = replace(part.edit(*there), whole_degree=degree)
-    return receptive_field(near, after, torch.searchsorted(near, nodes), depth)
+    return _cut(near, after, torch.searchsorted(near, nodes), depth)
+
+
+def _cut(nodes: Tensor, graph: Adjacency, wanted: Tensor, depth: int) -> Part:
+    field = receptive_field(nodes, graph, wanted, depth)
+    assert isinstance(field.features, Tensor)
+    assert isinstance(field.graphs, tuple)
+    return field.features, field.graphs, field.rows
 
 
 def _others(pairs: Tensor, nodes: Tensor) -> Tensor:
@@ -69,13 +78,20 @@ def _others(pairs: Tensor, nodes: Tensor) -> Tensor:
     return pairs.flip(0)[find_sorted(nodes, pairs) >= 0]
 
 
-def predict_near(state: State, rows: Tensor, depth: int, device: torch.device) -> Tensor:
-    """Predicts nodes from their neighbourhood, ``[m, k]``."""
-    learner, field, place = _read(state, rows, depth, device)
-    if learner.method.predicts_by_network:
-        return _run(learner, field).logits[place]
-    seed, k = state.config.parameters.seed, len(state.classes)
-    return learner.method.predict_field(field, k, seed=seed)[place]
+def predict_near(
+    state: State, rows: Tensor, depth: int, device: torch.device, *, embed: bool = False
+) -> Tensor:
+    """Predicts nodes from their neighbourhood, ``[m, k]``, or embeds them, ``[m, d]``."""
+    learner, seed = state.learner_on(device), state.config.parameters.seed
+    method, (_, field, place) = learner.method, read_field(state, rows, depth, device)
+    if method.predicts_by_network:
+        assert learner.model is not None
+        model, plain = learner.model.eval(), takes_plain_path(method)
+        output: Output = model(field.features, field.graphs, field.rows, plain=plain)
+        return (output.h if embed else output.logits)[place]
+    if embed:
+        return method.embed_field(field, seed=seed)[place]
+    return method.predict_field(field, len(state.classes), seed=seed)[place]
 
 
 def predict_beside(state: State, rows: Tensor) -> Tensor:
@@ -91,21 +107,13 @@ def predict_beside(state: State, rows: Tensor) -> Tensor:
     assert reach is not None
     m, depth = graph.num_nodes - base.graph.num_nodes, 1
     new = torch.arange(base.graph.num_nodes, graph.num_nodes)
-    nodes, part = _around(graph, new, depth)
+    nodes, (part, *_) = graph.field(new, depth)
     while depth <= NEAR and nodes.numel() <= CROWD:
         depth += 1
-        nodes, part = _around(graph, new, depth)
+        nodes, (part, *_) = graph.field(new, depth)
     own = predict_near(state, nodes[: part.num_nodes], reach, CPU)
     known = [torch.cat([own[:m], scores[nodes[m:]]]) for scores in base.powers]
     return method.propagate_near(own, part, known)[rows - new[0]]
-
-
-def _around(graph: GrowingGraph, nodes: Tensor, depth: int) -> tuple[Tensor, Adjacency]:
-    """Returns all within ``depth`` steps of nodes, these first, and the edges into nearer ones."""
-    field = graph.field(nodes, depth)
-    assert isinstance(field.features, Tensor)
-    assert isinstance(field.graphs, tuple)
-    return field.features, field.graphs[0]
 
 
 def predict_by_blocks(
@@ -125,10 +133,8 @@ def predict_by_blocks(
         for nodes in torch.split(torch.arange(n), BLOCK):
             if on_event is not None:
                 on_event(Stage(learner.next_task, "predicting", next(done), total))
-            field = edited_field(state.edits, state.graph, nodes, 1)
-            assert isinstance(field.features, Tensor)
-            assert isinstance(field.graphs, tuple)
-            yield nodes.to(device), field.features.to(device), field.graphs[0].to(device)
+            read, (part,), _ = edited_field(state, nodes, 1)
+            yield nodes.to(device), read.to(device), part.to(device)
 
     found = torch.empty(n, model.head.num_classes, device=device)
     features = state.graph.features.to(device)
@@ -143,39 +149,26 @@ def embeddings(state: State, device: torch.device, rows: Tensor) -> Tensor:
     That is the last hidden layer of a network and the rows of a closed form; logits where a
     method predicts otherwise.
     """
-    method, found = state.learner.method, []
+    method = state.learner.method
     by_network = method.predicts_by_network
     reach = state.config.model.num_layers if by_network else method.embedding_reach()
     if reach is None:
         return state.logits(device, rows)
     with denormals_flushed(), torch.no_grad(), one_thread(rows.numel() < FEW):
-        for part in torch.split(rows, BLOCK):
-            learner, field, place = _read(state, part, reach, device)
-            if by_network:
-                h = _run(learner, field).h
-            else:
-                h = learner.method.embed_field(field, seed=state.config.parameters.seed)
-            found.append(h[place].cpu())
-    return torch.cat(found)
+        parts = torch.split(rows, BLOCK)
+        return torch.cat([predict_near(state, p, reach, device, embed=True).cpu() for p in parts])
 
 
-def _read(
+def read_field(
     state: State, rows: Tensor, depth: int, device: torch.device
-) -> tuple[Learner, ReceptiveField, Tensor]:
-    """Reads what some nodes depend on; also where each of them is among what it gives."""
+) -> tuple[Tensor, ReceptiveField, Tensor]:
+    """Reads what some nodes depend on.
+
+    Returns the nodes around them, what they hear of these, and where each is among what it gives.
+    """
     wanted, place = torch.unique(rows, return_inverse=True)
-    field = edited_field(state.edits, state.graph, wanted, depth)
-    assert isinstance(field.features, Tensor)
-    field = replace(field, features=state.graph.take(field.features)).to(device)
-    return state.learner_on(device), field, place
-
-
-def _run(learner: Learner, field: ReceptiveField) -> Output:
-    """Runs the network on a receptive field."""
-    assert learner.model is not None
-    model, plain = learner.model.eval(), takes_plain_path(learner.method)
-    output: Output = model(field.features, field.graphs, field.rows, plain=plain)
-    return output
+    nodes, graphs, at = edited_field(state, wanted, depth)
+    return nodes, ReceptiveField(state.graph.take(nodes), graphs, at).to(device), place
 
 
 @contextmanager

@@ -17,17 +17,18 @@ from __future__ import annotations
 import math
 import warnings
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from evergraph.device import evenly_spaced
 from evergraph.errors import InputError
 from evergraph.estimator.graph import Array
 from evergraph.estimator.near import embeddings
 from evergraph.estimator.state import State
-from evergraph.rng import evenly_spaced
+from evergraph.metrics import quantile
 
 #: Most labelled nodes, and as many others, that the forest learns from.
 COMPARED = 12_000
@@ -47,7 +48,7 @@ class Novelty:
     """Scores nodes of a state, or of one that sees further nodes; made once for every state."""
 
     def __init__(self, state: State, device: torch.device) -> None:
-        self.state, self.device = state, device
+        self.state, self.device, self.seed = state, device, state.config.parameters.seed
         shown = torch.zeros(state.graph.num_nodes, dtype=torch.bool)
         shown[state.shown.tensor] = True
         parts = [torch.nonzero(mask).flatten() for mask in (shown, ~shown)]
@@ -61,23 +62,21 @@ class Novelty:
 
     @classmethod
     def of(cls, state: State, device: torch.device) -> Novelty:
-        """Returns the detector of a state."""
-        if "novelty" not in state.computed:
-            state.computed["novelty"] = cls(state, device)
-        found: Novelty = state.computed["novelty"]
+        """Returns the detector of a state; new nodes beside one are seen by that one's."""
+        known = state.beside or state
+        found: Novelty = known.once("novelty", lambda: cls(known, device))
         return found
 
     def _fit(self, nodes: Tensor, labelled: Array) -> None:
         """Grows the forest twice: the second weighs so that labels are equally usual by class."""
         from sklearn.ensemble import ExtraTreesClassifier  # noqa: PLC0415 - slow to import
 
-        seed = self.state.config.parameters.seed
-        proba = self.state.probabilities(self.state.logits(self.device, nodes)).numpy()
+        proba = self._probabilities(self.state, nodes)
         given, x = proba.argmax(axis=1), np.hstack([self.embed(self.state, nodes), proba])
         weights = np.ones(len(nodes))
         for _ in range(2):
             self._forest = ExtraTreesClassifier(
-                TREES, min_samples_leaf=LEAF, bootstrap=True, oob_score=True, random_state=seed
+                TREES, min_samples_leaf=LEAF, bootstrap=True, oob_score=True, random_state=self.seed
             )
             with warnings.catch_warnings():  # heavy nodes that every tree saw: they have no chance
                 warnings.filterwarnings("ignore", "Some inputs do not have OOB", UserWarning)
@@ -90,14 +89,17 @@ class Novelty:
             weights = np.where(labelled, (1 / self._usual - 1)[given].clip(min=1e-3), 1.0)
         self._left_out[nodes.numpy()] = chance
 
+    def _probabilities(self, state: State, rows: Tensor) -> Array:
+        return state.probabilities(state.logits(self.device, rows)).numpy()
+
     @cached_property
     def _pca(self) -> Any:
         from sklearn.decomposition import PCA  # noqa: PLC0415 - slow to import
 
         some = evenly_spaced(self.state.graph.num_nodes, MEASURED, torch.device("cpu"))
-        x, seed = embeddings(self.state, self.device, some), self.state.config.parameters.seed
+        x = embeddings(self.state, self.device, some)
         count = min(DIMENSIONS, *x.shape)
-        return PCA(count, svd_solver="randomized", random_state=seed).fit(x.numpy())
+        return PCA(count, svd_solver="randomized", random_state=self.seed).fit(x.numpy())
 
     def embed(self, state: State, rows: Tensor) -> Array:
         """Returns principal components of nodes' embeddings, ``[m, b]``."""
@@ -106,13 +108,11 @@ class Novelty:
 
     def scores(self, state: State, rows: Tensor) -> Array:
         """Returns the novelty of nodes, 0 to 1, ``[m]``; rows may come from an extended state."""
-        proba = state.probabilities(state.logits(self.device, rows)).numpy()
+        proba, at = self._probabilities(state, rows), rows.numpy()
         likely = np.sqrt(proba.max(axis=1))
-        if self._forest is None or not rows.numel():
+        if self._forest is None or not at.size:
             return np.asarray(1 - likely)
-        chance = np.full(len(proba), np.nan)
-        there = rows.numpy() < len(self._left_out)
-        chance[there] = self._left_out[rows.numpy()[there]]
+        chance = np.append(self._left_out, np.nan)[at.clip(max=len(self._left_out))]
         far = np.isnan(chance)
         if far.any():
             x = np.hstack([self.embed(state, rows[torch.from_numpy(far)]), proba[far]])
@@ -120,52 +120,75 @@ class Novelty:
         return np.asarray(1 - np.minimum(1, chance / self._usual[proba.argmax(axis=1)]) * likely)
 
     def threshold(self, reject: float) -> float:
-        """Returns the novelty that a share ``reject`` of held-out nodes is above.
+        """Returns the novelty that a share ``reject`` of the nodes of known classes is above.
 
-        It is the conformal quantile, between two nodes where it falls there: a node of a known
-        class, exchangeable with those held out, is refused with that probability. Judges weigh as
-        they do for probabilities.
+        Held-out nodes tell, which weigh as they do for probabilities.
         """
         if not isinstance(reject, float | int) or not 0 < reject < 1:
             raise InputError(f"Expected 'reject' between 0 and 1 (got {reject!r}); give 0.05.")
-        scores, below = self._judged
-        count = scores.size
-        if count < math.ceil(1 / reject) - 1:
+        scores, weights = self._judged
+        if scores.size < least_held_out(reject):
             raise InputError(
-                f"Expected at least {math.ceil(1 / reject) - 1} held-out nodes to refuse "
-                f"{100 * reject:g} % (got {count}); learn more labels with a "
+                f"Expected at least {least_held_out(reject)} held-out nodes to refuse "
+                f"{100 * reject:g} % (got {scores.size}); learn more labels with a "
                 "'validation_fraction' above 0."
             )
-        wanted = (1 - reject) * below[-1] * (1 + 1 / count)  # one more node, as novel as can be
-        return float(np.interp(wanted, below, scores))
+        return quantile(scores, weights, 1 - reject)
 
     @cached_property
     def _judged(self) -> tuple[Array, Array]:
-        """Novelty of held-out nodes, ascending, and their weights added up."""
-        judges, weights = self.state.shifted_judges(self.device)
-        scores = self.scores(self.state, judges)
-        order = np.argsort(scores)
-        return scores[order], np.cumsum(weights[order])
+        """Novelty of held-out nodes, and their weights."""
+        judges, weights = self.state.judges()[0], self.state.shifted(self.device)[1]
+        return self.scores(self.state, judges.nodes), weights
+
+
+def least_held_out(reject: float) -> int:
+    """Counts the held-out nodes without which nobody can tell which share is refused."""
+    return math.ceil(1 / reject) - 1
+
+
+def refuse(state: State, device: torch.device, rows: Tensor, reject: float) -> tuple[Array, Array]:
+    """Returns the novelty of nodes, and which of them are to be refused, both ``[m]``."""
+    detector = Novelty.of(state, device)
+    limit = detector.threshold(reject)
+    scores = detector.scores(state, rows)
+    return scores, scores > limit
+
+
+class Novel(NamedTuple):
+    """Nodes that fit no known class, the most novel first."""
+
+    rows: Tensor  # [m]
+    scores: Array  # [m], their novelty
+    groups: Array  # [m], from 1 on, the largest first: nodes that are alike
+    told: dict[str, Any]  # counts; whether there are ``surely`` more than chance explains
 
 
 def novel_nodes(
     state: State, device: torch.device, reject: float = REJECT, rows: Tensor | None = None
-) -> tuple[Tensor, Array, Array]:
-    """Finds nodes without a label that fit no known class, the most novel first.
+) -> Novel:
+    """Finds nodes that fit no known class, among all without a label by default.
 
-    Returns their rows, their novelty and their group from 1 on, the largest first. Nodes of a group
-    are alike (k-means; the number of best silhouette), which one new class may be, or a part.
+    Groups are by k-means, with the number of best silhouette: a new class, or a part of one.
     """
-    detector = Novelty.of(state, device)
     asked = state.unlabelled() if rows is None else rows
-    scores, limit = detector.scores(state, asked), detector.threshold(reject)
+    scores, refused = refuse(state, device, asked, reject)
     order = np.argsort(-scores, kind="stable")
-    order = order[scores[order] > limit]
-    found = asked[torch.from_numpy(order)]
-    groups = np.ones(order.size, dtype=np.int64)
+    order = order[refused[order]]
+    found, groups = asked[torch.from_numpy(order)], np.ones(order.size, dtype=np.int64)
     if order.size >= 2 * FEWEST:
-        groups = _groups(detector.embed(state, found), state.config.parameters.seed)
-    return found, scores[order], groups
+        detector = Novelty.of(state, device)
+        groups = _groups(detector.embed(state, found), detector.seed)
+    count, held = asked.numel(), state.held_out.pairs.length
+    noise = math.sqrt(reject * (1 - reject) * count * (1 + count / held))
+    told = {
+        "asked": count,
+        "novel": order.size,
+        "expected": round(reject * count),
+        "surely": order.size > reject * count + SURELY * noise,
+        "groups": np.bincount(groups)[1:].tolist(),
+    }
+    return Novel(found, scores[order], groups, told)
 
 
 def _groups(space: Array, seed: int) -> Array:
@@ -184,12 +207,8 @@ def _groups(space: Array, seed: int) -> Array:
 
 
 def last_novel(state: State, device: torch.device) -> dict[str, Any] | None:
-    """Counts those of the last nodes without a label that fit no known class; None: nobody knows.
-
-    ``surely`` tells whether they are more than chance and few held-out nodes explain.
-    """
-    held = state.held_out.pairs.length
-    if not state.classes or held < math.ceil(1 / REJECT) - 1:
+    """Counts novel nodes among the last ones without a label; None: nobody knows."""
+    if not state.classes or state.held_out.pairs.length < least_held_out(REJECT):
         return None
     rows = state.unlabelled()
     moved = next(e for e in reversed(state.history) if e.removed_nodes or e.new_nodes)
@@ -198,17 +217,4 @@ def last_novel(state: State, device: torch.device) -> dict[str, Any] | None:
     asked = last[evenly_spaced(last.numel(), LOOKED_AT, last.device)]
     if not asked.numel():
         return None
-    groups = novel_nodes(state, device, rows=asked)[2]
-    return {"last": last.numel(), **counted(groups, asked.numel(), held)}
-
-
-def counted(groups: Array, asked: int, held: int) -> dict[str, Any]:
-    """Tells how many of the nodes asked are novel, and whether that is no chance."""
-    noise = math.sqrt(REJECT * (1 - REJECT) * asked * (1 + asked / held))
-    return {
-        "asked": asked,
-        "novel": groups.size,
-        "expected": round(REJECT * asked),
-        "surely": groups.size > REJECT * asked + SURELY * noise,
-        "groups": np.bincount(groups)[1:].tolist() if groups.size else [],
-    }
+    return {"last": last.numel(), **novel_nodes(state, device, rows=asked).told}

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 
+from evergraph.device import Plan, denormals_flushed
 from evergraph.errors import InputError
 from evergraph.estimator.blocks import Stored
 from evergraph.estimator.config import EstimatorConfig
@@ -24,16 +25,11 @@ from evergraph.files import to_device
 from evergraph.methods import make_method
 from evergraph.methods.context import TaskContext
 from evergraph.metrics import Array, calibrate, evened, shift_weights
-from evergraph.nn.device import Plan, denormals_flushed
 from evergraph.stream import Adjacency, GraphView, LabelledNodes
-from evergraph.stream.adjacency import find_sorted, sort_keys
+from evergraph.stream.adjacency import find_sorted
 from evergraph.stream.features import Scale
-from evergraph.train import (
-    Learner,
-    learner_state,
-    make_context,
-    restore_learner,
-)
+from evergraph.team import ALONE, Team
+from evergraph.train import Learner, learner_state, make_context, predict, restore_learner
 from evergraph.validation import Config
 
 #: Up to so many nodes all are predicted at once; beyond that those that are asked for.
@@ -121,18 +117,6 @@ class Entry(Config):
             ) from None
 
 
-class Judgement(NamedTuple):
-    """What held-out nodes say; accuracies in percent, None without any."""
-
-    accuracy: float | None
-    by_class: list[float | None]
-    temperature: float
-    exponent: float
-    calibration_error: float | None  # with what other nodes chose
-    calibrated_on: str | None = "held-out nodes"  # what chose temperature and exponent
-    judged: Sequence[int] = ()  # nodes by class
-
-
 @dataclass(frozen=True)
 class Edits:
     """What a method changed in a graph for itself; undirected pairs ``[2, *]``."""
@@ -143,14 +127,13 @@ class Edits:
     @classmethod
     def between(cls, before: Adjacency, after: Adjacency) -> Edits:
         """Compares two graphs of the same nodes."""
-        both = sort_keys(torch.cat([before.keys, after.keys]))
-        same = both[1:] == both[:-1]
-        alone = torch.ones_like(both, dtype=torch.bool)
-        alone[1:] &= ~same
-        alone[:-1] &= ~same
-        there = find_sorted(after.keys, changed := both[alone]) >= 0
-        added, deleted = changed[there], changed[~there]
-        return cls(_undirected(added, before.num_nodes), _undirected(deleted, before.num_nodes))
+        both, n = ((after.keys, before.keys), (before.keys, after.keys)), max(before.num_nodes, 1)
+        found = []
+        for here, there in both:
+            keys = here[find_sorted(there, here) < 0]
+            ends = torch.stack([keys % n, keys // n])
+            found.append(ends[:, ends[0] < ends[1]])  # each once
+        return cls(*found)
 
     def __bool__(self) -> bool:
         return bool(self.added.numel() or self.deleted.numel())
@@ -196,12 +179,12 @@ class GrownLabels:
 
     def follow(self, new_rows: Tensor) -> GrownLabels:
         """Follows nodes to new rows, without those that were removed (−1)."""
-        moved = torch.stack([new_rows[self.nodes], self.labels], 1)
-        return GrownLabels(Grown.of(moved[moved[:, 0] >= 0].numpy()))
+        stay = (moved := new_rows[self.nodes]) >= 0
+        return GrownLabels().append(LabelledNodes(moved[stay], self.labels[stay]))
 
     def relabelled(self, number: Tensor) -> GrownLabels:
         """Gives classes other numbers, ``[k]``."""
-        return GrownLabels(Grown.of(torch.stack([self.nodes, number[self.labels]], 1).numpy()))
+        return GrownLabels().append(LabelledNodes(self.nodes, number[self.labels]))
 
 
 @dataclass(frozen=True)
@@ -249,44 +232,45 @@ class State:
         directed = bool(config.parameters.settings.get("direction"))
         return cls(config, GrowingGraph.empty(directed), (), learner)
 
-    def judge(self, device: torch.device) -> Judgement:
-        """Judges predictions by the held-out nodes.
+    def judge(self, device: torch.device) -> dict[str, Any]:
+        """Judges predictions by the held-out nodes; returns what an :class:`Entry` says of them.
 
         Where nodes are predicted one by one, few of many judge; classes weigh as many nodes as they
         have, for probabilities as the unlabelled nodes have them.
         """
-        k = len(self.classes)
-        judges, weights = self.judges()
-        if not judges.nodes.numel():
-            self.logits(device, judges.nodes)  # known from now on, unless the graph is large
-            own = self.learner.method.temperature
-            on = None if own is None else "left-out nodes"
-            return Judgement(None, [None] * k, 1.0 if own is None else own, 0.0, None, on)
-        logits, shifted = self._shifted(device, judges, weights)
+        k, (judges, weights), (logits, shifted) = (
+            len(self.classes),
+            self.judges(),
+            self.shifted(device),
+        )
         labels = judges.labels
+        if not labels.numel():
+            own = self.learner.method.temperature
+            on, temperature = (None, 1.0) if own is None else ("left-out nodes", own)
+            told = {"accuracy": None, "class_accuracy": [None] * k}
+            return {**told, "temperature": temperature, "calibrated_on": on}
         right = logits.argmax(dim=1) == labels
-        by_class = [_percent(right[labels == label]) for label in range(k)]
-        accuracy = 100.0 * float((right * weights).sum()) / float(weights.sum())
-        held = (logits.double().numpy(), labels.numpy())
-        judged = torch.bincount(labels, minlength=k).tolist()
-        return Judgement(accuracy, by_class, *calibrate(*held, shifted), judged=judged)
+        found = calibrate(logits.double().numpy(), labels.numpy(), shifted)
+        return {
+            "accuracy": 100.0 * float((right * weights).sum()) / float(weights.sum()),
+            "class_accuracy": [_percent(right[labels == label]) for label in range(k)],
+            "class_judged": torch.bincount(labels, minlength=k).tolist(),
+            **dict(zip(("temperature", "exponent", "calibration_error"), found, strict=True)),
+            "calibrated_on": "held-out nodes",
+        }
 
-    def shifted_judges(self, device: torch.device) -> tuple[Tensor, Array]:
-        """Returns held-out nodes that judge, and weights for the classes of unlabelled nodes."""
+    def shifted(self, device: torch.device) -> tuple[Tensor, Array]:
+        """Returns logits of judges, and weights of these as unlabelled nodes have the classes."""
         judges, weights = self.judges()
-        if not judges.nodes.numel():
-            return judges.nodes, weights.numpy()
-        return judges.nodes, self._shifted(device, judges, weights)[1]
-
-    def _shifted(
-        self, device: torch.device, judges: LabelledNodes, weights: Tensor
-    ) -> tuple[Tensor, Array]:
-        """Returns logits of judges, and weights as unlabelled nodes have the classes."""
-        count = self.graph.num_nodes - self.held_out.pairs.length - self.shown.length
-        step, m = 1 if self._depth is None else count // FEW_UNLABELLED, judges.nodes.numel()
-        logits = self.logits(device, torch.cat([judges.nodes, self.unlabelled(max(1, step))]))
-        some, others = (part.double().numpy() for part in (logits[:m], logits[m:]))
-        shift = shift_weights(some, judges.labels.numpy(), weights.numpy(), others)
+        m, others = judges.nodes.numel(), judges.nodes
+        if m:
+            count = self.graph.num_nodes - self.held_out.pairs.length - self.shown.length
+            others = self.unlabelled(1 if self._depth is None else max(1, count // FEW_UNLABELLED))
+        logits = self.logits(device, torch.cat([judges.nodes, others]))
+        if not m:
+            return logits, weights.numpy()
+        some, rest = (part.double().numpy() for part in (logits[:m], logits[m:]))
+        shift = shift_weights(some, judges.labels.numpy(), weights.numpy(), rest)
         return logits[:m], weights.numpy() * shift
 
     @property
@@ -374,13 +358,27 @@ class State:
         return None if few else self.learner.method.reach(self.config.model.num_layers)
 
     @property
+    def version(self) -> tuple[int, bytes]:
+        """The version that the state was stored as, and its checksum."""
+        assert self.saved is not None
+        return self.saved[1], self.saved[2].checksum
+
+    def once(self, key: str, make: Callable[[], Any]) -> Any:
+        """Returns what was computed of this state under a key, or computes it."""
+        if key not in self.computed:
+            self.computed[key] = make()
+        return self.computed[key]
+
+    @property
     def known_logits(self) -> Tensor | None:
         """All nodes' logits, if they have been computed."""
         return self.computed.get("logits")
 
-    def adopt(self, other: State) -> None:
-        """Takes over another state's predictions, which must be the same."""
-        self.computed["logits"] = other.known_logits
+    def noting(self, **facts: Any) -> State:
+        """Returns the state with other facts about it, by which no prediction changes."""
+        noted = replace(self, **facts)
+        noted.computed["logits"] = self.known_logits
+        return noted
 
     def _predict(self, device: torch.device, on_event: OnEvent | None = None) -> Tensor:
         """Puts the learner before the present graph, without any label."""
@@ -389,14 +387,23 @@ class State:
             return predict_by_blocks(self, learner, device, on_event)
         return learner.method.predict_logits(self._context(learner, device))
 
-    def _context(self, learner: Learner, device: torch.device) -> TaskContext:
+    def predict_together(self, device: torch.device, team: Team) -> None:
+        """Predicts all nodes, which the workers of a team share, and remembers that."""
+        learner = self.learner_on(device)
+        if learner.next_task and self.known_logits is None:
+            with denormals_flushed(), torch.no_grad():
+                found = predict(learner, self._context(learner, device, team))
+            self.computed["logits"] = found.cpu()
+
+    def _context(self, learner: Learner, device: torch.device, team: Team = ALONE) -> TaskContext:
         """Makes what a method predicts from, without any label."""
         seen = self.graph.adjacency
         nobody = torch.empty(0, dtype=torch.int64)
         task, k = max(learner.next_task - 1, 0), len(self.classes)
         view = GraphView(task, self.graph.features, seen, nobody, nobody, k, ()).to(device)
         plan, seed = Plan(None, "prediction"), self.config.parameters.seed
-        ctx = make_context(learner, view, self.config.model, self.config.training, plan, seed=seed)
+        how = (self.config.model, self.config.training, plan)
+        ctx = make_context(learner, view, *how, seed=seed, team=team)
         ctx.adjacency = self.edits.apply(seen).to(device)
         if learner.context is not None:  # of this very graph, which was learned just now
             ctx.prepared = learner.context.prepared
@@ -450,11 +457,3 @@ def draw_share(
 
 def _percent(right: Tensor) -> float | None:
     return 100.0 * int(right.sum()) / right.numel() if right.numel() else None
-
-
-def _undirected(keys: Tensor, num_nodes: int) -> Tensor:
-    """Turns directed keys into undirected pairs, each once and the smaller end first."""
-    second = torch.div(keys, max(num_nodes, 1), rounding_mode="floor")
-    first = keys - second * num_nodes
-    once = first < second
-    return torch.stack([first[once], second[once]])

@@ -5,7 +5,6 @@ All that a change goes through is here, in order: checks, scale, graph, labels, 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
@@ -17,7 +16,8 @@ from torch import Tensor
 
 from evergraph.closed_form.ridge import row_weights
 from evergraph.config import NEEDED_VALIDATION, settable_keys
-from evergraph.errors import InputError
+from evergraph.device import denormals_flushed, make_generator, trim_memory, warn_of_memory
+from evergraph.errors import InputError, warn
 from evergraph.estimator.config import NETWORK, USUAL, make_config
 from evergraph.estimator.diagnosis import no_longer_exact, what_stays
 from evergraph.estimator.graph import GrowingGraph, Grown, Id, Neighbourhood, kind_of, show
@@ -32,17 +32,19 @@ from evergraph.estimator.state import (
     move,
 )
 from evergraph.events import Event, Stage
-from evergraph.nn.device import denormals_flushed, trim_memory, warn_of_memory
-from evergraph.rng import make_generator
 from evergraph.stream import GraphView, LabelledNodes, Part, SparseRows
 from evergraph.stream.features import Scale, row_lengths
+from evergraph.team import ALONE, Team
 from evergraph.train import (
+    Keeper,
     Learner,
     check_needs,
+    check_team,
     learn_task,
     learner_state,
     make_context,
     plan_for,
+    predict,
     started,
 )
 
@@ -95,11 +97,18 @@ def complete(
     prepared: Prepared,
     device: torch.device,
     on_event: OnEvent | None = None,
+    *,
+    team: Team = ALONE,
+    keeper: Keeper | None = None,
 ) -> State:
-    """Learns what is prepared and judges the outcome; returns the state after the change."""
+    """Learns what is prepared and judges the outcome; returns the state after the change.
+
+    Workers of a team share the learning of the same change; the first one alone judges.
+    """
     graph = prepared[0].graph
     with graph.at_hand():
-        following = _complete(state, change, prepared, device, on_event)
+        given = (state, change, prepared, device, on_event)
+        following = _complete(*given, team=team, keeper=keeper)
     if graph.num_nodes > LARGE:
         trim_memory()
     return following
@@ -111,6 +120,9 @@ def _complete(
     prepared: Prepared,
     device: torch.device,
     on_event: OnEvent | None,
+    *,
+    team: Team,
+    keeper: Keeper | None,
 ) -> State:
     following, trained, told = prepared
     classes, report = following.classes, dict[str, Any]()
@@ -119,11 +131,16 @@ def _complete(
         anew = following.learner.method.takes_back and following.learner.next_task > 0
         config, count = following.config, trained.nodes.numel()
         if count and config.parameters.method == "auto" and config.chosen is None:
-            following, reason = _choose_method(following, trained, device)
-            told = told | {"method": following.config.method, "reason": reason}
+            method, reason = team.tell(_choose_method(following, trained, device))
+            config = make_config(config.parameters.model_dump(), method)
+            following = replace(following, config=config, learner=State.initial(config).learner)
+            told = told | {"method": method, "reason": reason}
         if count or anew:
             known = len(counted.keys() & set(classes)) if following.learner.next_task else 0
-            following, report = _learn(following, trained, known, device, on_event, told=told)
+            how = (following, trained, known, device, on_event)
+            following, report = _learn(*how, told=told, team=team, keeper=keeper)
+        if not team.leads:
+            return following
         _warn_of_edges(following, change)
         if on_event is not None:
             on_event(Stage(len(state.history), "judging", 1, 1))
@@ -153,28 +170,19 @@ def _complete(
         removed_classes=[str(name) for name in state.classes if name not in set(classes)],
         trained_on=count,
         held_out=following.held_out.pairs.length,
-        accuracy=judged.accuracy,
-        class_accuracy=judged.by_class,
-        class_judged=list(judged.judged),
         class_labels=learned.tolist(),
-        temperature=judged.temperature,
-        exponent=judged.exponent,
-        calibration_error=judged.calibration_error,
-        calibrated_on=judged.calibrated_on,
         memory_bytes=method.memory_bytes(),
         report={**told, **report},
+        **judged,
     )
-    finished = replace(following, history=(*state.history, entry))
-    finished.adopt(following)
+    following = following.noting(history=(*state.history, entry))
     if entry.comparable:
         from evergraph.estimator.watch import watch  # noqa: PLC0415 - SciPy's tests are large
 
-        compared, arrivals = watch(finished, change, device)
+        compared, arrivals = watch(following, change, device)
         entry = entry.model_copy(update={"watch": compared, "arrivals": arrivals})
     lines = following.lines.append(np.frombuffer(entry.line(), dtype=np.uint8))
-    following = replace(finished, history=(*state.history, entry), lines=lines)
-    following.adopt(finished)
-    return following
+    return following.noting(history=(*state.history, entry), lines=lines)
 
 
 def _warn_of_edges(state: State, change: Change) -> None:
@@ -185,11 +193,11 @@ def _warn_of_edges(state: State, change: Change) -> None:
         why = f"by {config.method}; take analytic"
         if used is not None:
             why = "where earlier ones came without; begin anew with them"
-        warnings.warn(f"The directions of edges are not used {why}.", stacklevel=7)
+        warn(f"The directions of edges are not used {why}.")
     weighted = change.weights is not None and state.graph.arcs is not None
     if weighted and model is not None and model.encoder.has_attention:
         told = "set 'backbone' to gcn or sage, or take analytic"
-        warnings.warn(f"Attention does not use the weights of edges; {told}.", stacklevel=7)
+        warn(f"Attention does not use the weights of edges; {told}.")
 
 
 def refit(state: State, labels: Mapping[Id, Id], device: torch.device) -> State:
@@ -198,13 +206,10 @@ def refit(state: State, labels: Mapping[Id, Id], device: torch.device) -> State:
     Classes without a label are gone.
     """
     method = state.learner.method
-    number = {name: label for label, name in enumerate(state.classes)}
-    odd = [name for name in labels.values() if name not in number]
+    odd = [name for name in labels.values() if name not in state.classes]
     if odd:
         raise InputError(f"Expected 'labels' of known classes (got {odd[0]!r}); learn it first.")
-    rows = state.graph.find(list(labels), "labels")
-    given = LabelledNodes(rows, torch.tensor([number[name] for name in labels.values()]).long())
-    known = [given, LabelledNodes(state.granted.nodes, state.granted.labels)]
+    known = [_numbered(state, labels), LabelledNodes(state.granted.nodes, state.granted.labels)]
     known += [method.buffer.labelled] if method.buffer is not None else []
     nodes, target = (torch.cat([getattr(p, name) for p in known]) for name in ("nodes", "labels"))
     # The first of several labels counts: those given.
@@ -297,20 +302,17 @@ def bring_to_scale(state: State, change: Change) -> tuple[State, Change, dict[st
         if change.x is not None and change.x.shape[0] >= most.shape[0]:
             most = change.x
         scale = Scale.fit(most, scaling)
-        state = replace(state, graph=_scaled_graph(state.graph, scale), scale=scale)
+        graph = state.graph
+        if graph.num_nodes:  # they came before the first labels
+            every = torch.arange(graph.num_nodes)
+            graph = graph.with_features(every, scale.apply(graph.features)[0])
+        state = replace(state, graph=graph, scale=scale)
     if change.x is None and change.updated_x is None:
         return state, change, {"scaling": scale.kind}
     x, odd = (None, 0) if change.x is None else scale.apply(change.x)
     updated, also = (None, 0) if change.updated_x is None else scale.apply(change.updated_x)
     told = {"scaling": scale.kind, "rows_beyond_scale": odd + also}
     return state, replace(change, x=x, updated_x=updated), told
-
-
-def _scaled_graph(graph: GrowingGraph, scale: Scale) -> GrowingGraph:
-    """Scales what came before the first labels."""
-    if not graph.num_nodes:
-        return graph
-    return graph.with_features(torch.arange(graph.num_nodes), scale.apply(graph.features)[0])
 
 
 def _change_graph(state: State, change: Change) -> State:
@@ -355,10 +357,9 @@ def _admit(state: State, change: Change, num_known: int) -> tuple[State, Labelle
     must be learned before it is judged. Of all labels that ever came a share of each class is held
     out, at least one and never the last.
     """
-    number = {name: label for label, name in enumerate(state.classes)}
-    nodes, order = torch.sort(state.graph.find(list(change.labels), "labels"))
-    labels = torch.tensor([number[name] for name in change.labels.values()], dtype=torch.int64)
-    trained = given = LabelledNodes(nodes, labels[order])
+    given = _numbered(state, change.labels)
+    nodes, order = torch.sort(given.nodes)
+    trained = given = given.take(order)
     held_out, granted, shown = state.held_out, state.granted, torch.zeros_like(nodes) > 0
     _drop_contradicted(state.learner, given)
     # Only nodes that were there before can be held out, shown or granted already.
@@ -385,6 +386,13 @@ def _admit(state: State, change: Change, num_known: int) -> tuple[State, Labelle
         trained, shown = trained.take(stay), shown[stay]
     now_shown = state.shown.append(trained.nodes[~shown].numpy())
     return replace(state, held_out=held_out, shown=now_shown, granted=granted), trained
+
+
+def _numbered(state: State, labels: Mapping[Id, Id]) -> LabelledNodes:
+    """Returns nodes by their rows, and labels by the numbers of their classes."""
+    number = {name: label for label, name in enumerate(state.classes)}
+    found = torch.tensor([number[name] for name in labels.values()], dtype=torch.int64)
+    return LabelledNodes(state.graph.find(list(labels), "labels"), found)
 
 
 def _without_empty_classes(state: State, trained: LabelledNodes) -> tuple[State, LabelledNodes]:
@@ -428,9 +436,12 @@ def _learn(
     on_event: OnEvent | None = None,
     *,
     told: Mapping[str, Any] | None = None,
+    team: Team = ALONE,
+    keeper: Keeper | None = None,
 ) -> tuple[State, dict[str, Any]]:
     """Shows the method a view of the present graph and the new labels."""
     config, graph = state.config, state.graph
+    check_team(state.learner.method, config.training, team)
     learner = state.learner  # a copy already, made for this change
     if device.type != "cpu":
         learner = move(learner, config, device)
@@ -448,8 +459,7 @@ def _learn(
     near = _surroundings(graph, learner, [trained, *grants.values()], config.model.num_layers)
     part, part_of = near or graph, None
     if graph.num_nodes > LARGE:
-        nodes = near.nodes if near else torch.arange(graph.num_nodes)
-        part_of = Part(nodes, graph.num_nodes, learner.num_seen)
+        part_of = Part(near.nodes if near else None, graph.num_nodes, learner.num_seen)
     place = near.rows if near else lambda nodes: nodes
     view = GraphView(
         task=learner.next_task,
@@ -463,11 +473,13 @@ def _learn(
         grants={need: LabelledNodes(place(g.nodes), g.labels) for need, g in grants.items()},
         part=part_of,
     ).to(device)
-    sizes = (view.num_nodes, view.adjacency.num_edges)
-    features, model = view.features, config.model
-    plan = plan_for(learner, sizes, features, model, config.training, device=device)
-    seed = config.parameters.seed
-    ctx = make_context(learner, view, config.model, config.training, plan, seed=seed)
+    sizes, model, seed = (
+        (view.num_nodes, view.adjacency.num_edges),
+        config.model,
+        config.parameters.seed,
+    )
+    plan = plan_for(learner, sizes, view.features, model, config.training, device=device)
+    ctx = make_context(learner, view, model, config.training, plan, seed=seed, team=team)
     ctx.class_names = [str(name) for name in state.classes]
     if on_event is not None:
         if told and "stored_bytes" in told:
@@ -475,11 +487,12 @@ def _learn(
             what = f"this change keeps {disk:.1f} MB on disk and {memory:.1f} MB in memory"
             plan = replace(plan, reason=f"{plan.reason}; {what}")
         on_event(started(view, view.task + 1, plan))
-    for event in learn_task(learner, ctx):
+    for event in learn_task(learner, ctx, keeper):
         if on_event is not None:
             on_event(event)
     learner.num_seen = graph.num_nodes
-    if near:
+    logits = predict(learner, ctx).cpu() if team.size > 1 and not near else None
+    if near or team.size > 1:
         learner.context = None  # what was prepared is not of the whole graph
     if near and learner.method.buffer is not None:
         learner.method.buffer.renumber(near.nodes)
@@ -490,14 +503,15 @@ def _learn(
     if ctx.adjacency is not view.adjacency:
         edits = Edits.between(part.adjacency, ctx.adjacency.to("cpu"))
         edits = edits.renumbered(near.nodes) if near else edits
-    return replace(state, learner=learner, granted=now_granted, edits=edits), ctx.report
+    following = replace(state, learner=learner, granted=now_granted, edits=edits)
+    following.computed["logits"] = logits
+    return following, ctx.report
 
 
-def _choose_method(state: State, trained: LabelledNodes, device: torch.device) -> tuple[State, str]:
+def _choose_method(state: State, trained: LabelledNodes, device: torch.device) -> tuple[str, str]:
     """Settles what ``auto`` is: a network if that is surely better on left-out training nodes.
 
-    Surely is by more than two standard errors of the difference. Returns the state with its
-    method, and the reason.
+    Surely is by more than two standard errors of the difference. Returns the method and the reason.
     """
     given = state.config.parameters.model_dump()
     own = sorted(given["settings"].keys() - settable_keys(NETWORK))
@@ -527,8 +541,7 @@ def _choose_method(state: State, trained: LabelledNodes, device: torch.device) -
             reason += f" with {USUAL}, {int(theirs.sum())} with a network"
             if float(gained.sum()) > SURELY * float(gained.square().sum().sqrt()):
                 method = NETWORK
-    config = make_config(given, method)
-    return replace(state, config=config, learner=State.initial(config).learner), reason
+    return method, reason
 
 
 def _surroundings(
@@ -580,12 +593,9 @@ def _all_finite(content: Any) -> bool:
 
 def _largest(state: State, change: Change) -> str:
     """Describes the largest value of what came, or of all that is there if nothing came."""
-    names, x = change.ids, change.x
-    if x is None:
-        names, x = change.updated, change.updated_x
-    if x is None:
-        x = state.graph.features
-        names = state.graph.names.take()
+    given = ((change.ids, change.x), (change.updated, change.updated_x))
+    every = (state.graph.names.take(), state.graph.features)
+    names, x = next(((ids, x) for ids, x in given if x is not None), every)
     values = x.values if isinstance(x, SparseRows) else x.flatten()
     at = int(values.abs().argmax())
     if isinstance(x, SparseRows):

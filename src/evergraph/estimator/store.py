@@ -22,19 +22,14 @@ from typing import Any
 from evergraph.errors import InputError
 from evergraph.estimator.array_files import NAME as ARRAY_NAME
 from evergraph.estimator.array_files import ArrayFiles, check_regular
-from evergraph.estimator.blocks import (
-    Damage,
-    Stored,
-    read_document,
-    read_predictions,
-    sweep,
-    write_document,
-)
+from evergraph.estimator.blocks import Damage, Documents, Stored
 from evergraph.files import make_folder, sync_folder
 
 NAME, LOCK, WRITER = "state.sqlite", "lock.sqlite", "writer.json"
 #: The database before it has its name.
 NEW = f"{NAME}.new"
+#: Where a descent that workers share is kept now and then.
+DESCENT = "descent.safetensors"
 #: What SQLite keeps beside a database.
 BESIDE = ("-wal", "-shm", "-journal")
 #: What 0.1.0 wrote in place of the database.
@@ -51,13 +46,7 @@ TABLES = {
     "block": "CREATE TABLE block (base TEXT, start INTEGER, crc32 INTEGER, data BLOB, "
     "PRIMARY KEY (base, start))",
 }
-SCHEMA = ";".join(
-    (
-        f"PRAGMA application_id={APPLICATION}",
-        "PRAGMA user_version=3",
-        *TABLES.values(),
-    )
-)
+SCHEMA = f"PRAGMA application_id={APPLICATION};PRAGMA user_version=3;{';'.join(TABLES.values())}"
 #: Versions that are kept: the current one and the one before it.
 KEPT = 2
 #: The largest document or block that is read.
@@ -137,6 +126,14 @@ class Store:
         """Tells whether a change is not finished."""
         return bool(self.numbers("pending"))
 
+    def check_settled(self) -> None:
+        """Refuses a folder with a change that is not finished."""
+        if self.has_pending:
+            raise InputError(
+                f"Expected no unfinished change in '{self.folder}' (got one that was interrupted); "
+                f"run 'evergraph resume {self.folder}' first, or with --discard to forget it."
+            )
+
     def read(self, number: int | None = None, table: str = "version") -> tuple[int, Any, Stored]:
         """Reads a version as it is at one moment, the current one by default.
 
@@ -146,7 +143,7 @@ class Store:
         with self._reading() as db:
             wanted, newest = self._wanted(db, number, table), _numbers(db, "version")[-1]
             with suppress(FileNotFoundError):
-                return wanted, *read_document(db, table, wanted, ArrayFiles(self.folder))
+                return wanted, *Documents(db, ArrayFiles(self.folder)).read(table, wanted)
         if self.newest()[0] == newest:
             raise Damage("the files of its arrays, one of which is missing")
         return self.read(number, table)  # somebody has written what needs that file no more
@@ -154,7 +151,8 @@ class Store:
     def predictions(self, number: int | None = None) -> dict[str, Any] | None:
         """Reads the predictions that a version holds, None if it holds none; see :meth:`read`."""
         with self._reading() as db:
-            return read_predictions(db, self._wanted(db, number, "version"))
+            wanted = self._wanted(db, number, "version")
+            return Documents(db, ArrayFiles(self.folder)).predictions(wanted)
 
     def _wanted(self, db: sqlite3.Connection, number: int | None, table: str) -> int:
         there = _numbers(db, table)
@@ -238,11 +236,7 @@ class Store:
         (self.folder / WRITER).write_text(json.dumps(about))
 
     def commit(
-        self,
-        number: int,
-        content: Any = None,
-        pending: Any = None,
-        before: Stored | None = None,
+        self, number: int, content: Any = None, pending: Any = None, before: Stored | None = None
     ) -> Stored:
         """Makes a version the current one in one step, within :meth:`writing`.
 
@@ -270,23 +264,19 @@ class Store:
                 if new:
                     db.executescript(SCHEMA)
                 self._check_schema(db)
+                documents = Documents(db, files)
                 db.execute("PRAGMA synchronous=FULL")
                 db.execute("BEGIN IMMEDIATE")
-                try:
+                with files.appending():
                     if content is not None:
-                        stored = write_document(
-                            db, "version", number, content, files=files, before=before
-                        )
+                        stored = documents.write("version", number, content, before)
                     db.execute("DELETE FROM pending")
                     if pending is not None:
-                        write_document(db, "pending", number, pending, files=files)
+                        documents.write("pending", number, pending)
                     others = "DELETE FROM version WHERE number > ? OR number <= ?"
                     db.execute(others, (number, number - KEPT))
-                    if in_files := sweep(db):
+                    if in_files := documents.sweep():
                         db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-                except BaseException:
-                    files.take_back()
-                    raise
                 db.execute("COMMIT")
                 with suppress(OSError):
                     files.keep(in_files)

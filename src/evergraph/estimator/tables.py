@@ -45,10 +45,8 @@ class Table:
         """Returns a column as text; missing entries are None, or an error unless ``gaps``."""
         from evergraph.estimator.inputs import check_names  # noqa: PLC0415 - writing needs no PyTorch
 
-        column = self._column(name)
-        types, kind = _arrow().types, column.type
-        if types.is_dictionary(kind):
-            kind = kind.value_type
+        column, types = self._column(name), _arrow().types
+        kind = column.type.value_type if types.is_dictionary(column.type) else column.type
         if not (types.is_integer(kind) or _is_text(kind) or types.is_null(kind)):
             raise InputError(
                 f"Expected column '{name}' of '{self.path}' as text or whole numbers (got {kind}); "
@@ -67,9 +65,7 @@ class Table:
         from evergraph.estimator.inputs import unique_ids  # noqa: PLC0415 - as above
 
         values = self.texts(name)
-        return (
-            list(unique_ids(values, self._of(name))) if unique else [str(value) for value in values]
-        )
+        return list(unique_ids(values, self._of(name)) if unique else map(str, values))
 
     def numbers(self, names: Sequence[str]) -> Array:
         """Returns columns as one matrix, ``[n, d]`` float32; every entry must be finite."""
@@ -82,10 +78,10 @@ class Table:
                 raise self._no_number(name, column) from None
             with np.errstate(over="ignore"):
                 out[:, at] = values
-            bad = np.flatnonzero(~np.isfinite(out[:, at]))
-            if bad.size:
-                got = "none" if np.isnan(values[bad[0]]) else f"{values[bad[0]]}"
-                raise self.wrong(name, int(bad[0]) + 1, "a finite number", got)
+            if not np.isfinite(out[:, at]).all():
+                row = int(np.argmin(np.isfinite(out[:, at])))
+                got = "none" if np.isnan(values[row]) else f"{values[row]}"
+                raise self.wrong(name, row + 1, "a finite number", got)
         return out
 
     def wrong(self, name: str, row: int, expected: str, got: str) -> InputError:
@@ -192,17 +188,16 @@ def as_csv(columns: dict[str, Any]) -> str:
     An apostrophe goes before text that a spreadsheet would take for a formula; :func:`read_table`
     takes it away again.
     """
+
+    def guarded(value: Any) -> Any:
+        odd = isinstance(value, str) and _FORMULA.match(value) and not _NUMBER.fullmatch(value)
+        return f"'{value}" if odd else value
+
     text = io.StringIO(newline="")
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(columns)
-    lines.writerows(zip(*(map(_guard, values) for values in columns.values()), strict=True))
+    lines.writerows(zip(*(map(guarded, values) for values in columns.values()), strict=True))
     return text.getvalue()
-
-
-def _guard(value: Any) -> Any:
-    """Puts an apostrophe before text that a spreadsheet would run as a formula."""
-    odd = isinstance(value, str) and _FORMULA.match(value) and not _NUMBER.fullmatch(value)
-    return f"'{value}" if odd else value
 
 
 def _read_lines(path: Path, content: bytes) -> Table:

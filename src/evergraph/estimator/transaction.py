@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
 from evergraph.errors import InputError, unknown_name
-from evergraph.estimator.blocks import Damage
+from evergraph.estimator.blocks import Damage, Stored
 from evergraph.estimator.config import EstimatorConfig, make_config
 from evergraph.estimator.content import (
     change_content,
@@ -22,10 +23,13 @@ from evergraph.estimator.content import (
 )
 from evergraph.estimator.inputs import Change
 from evergraph.estimator.state import State
-from evergraph.estimator.step import OnEvent, complete, prepare
-from evergraph.estimator.store import Store
+from evergraph.estimator.step import OnEvent, Prepared, complete, prepare
+from evergraph.estimator.store import DESCENT, Store
 from evergraph.events import Stage
+from evergraph.launch import check_workers, launch
 from evergraph.methods import method_class
+from evergraph.team import ALONE, Team
+from evergraph.train import Keeper, check_team
 from evergraph.validation import parse
 
 
@@ -88,7 +92,7 @@ def save_state(path: Path, state: State) -> State:
                 f"Expected '{path}' {wanted} (got {got}); load it again or save elsewhere."
             )
         if there is not None:
-            _check_settled(store)
+            store.check_settled()
         number = 0 if there is None else there[0] + 1
         stored = store.commit(number, state_content(state), before=before)
         return replace(state, saved=(place, number, stored))
@@ -115,25 +119,9 @@ def learn_into(
         on_event: Called with what happens during training.
     """
     store = Store(path)
-    if store.is_empty:  # refuse what is wrong before anything is created
-        fresh = State.initial(make_config(given))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # it is read again below
-            prepare(fresh, make_change(fresh))
+    _try_first(store, make_change, given)
     with store.writing():
-        new = store.is_empty
-        if new:
-            state, number = State.initial(make_config(given)), 0
-        else:
-            state, number = load_state(path)
-            _check_settled(store)
-            check_given(state.config, given, path)
-        change = make_change(state)
-        prepared = prepare(state, change)
-        # The change is on disk before it is learned.
-        first = state_content(state) if new else None
-        stored = store.commit(number, first, change_content(change))
-        before = state.saved[2] if state.saved is not None else stored
+        state, number, change, prepared, before = _note(store, make_change, given)
         try:
             following = complete(state, change, prepared, device, on_event)
             if on_event is not None:
@@ -146,21 +134,91 @@ def learn_into(
         return following
 
 
+def note_change(
+    path: Path, make_change: Callable[[State], Change], *, given: Mapping[str, Any], workers: int
+) -> None:
+    """Puts a change on disk for so many workers to :func:`resume`; see :func:`learn_into`."""
+    store = Store(path)
+    state = State.initial(make_config(given)) if store.is_empty else load_state(path)[0]
+    check_team(state.learner.method, state.config.training, Team(size=workers))
+    _try_first(store, make_change, given)
+    with store.writing():
+        _note(store, make_change, given)
+        (path / DESCENT).unlink(missing_ok=True)
+
+
+def learn_together(
+    state: State, change: Change, device: str, workers: int | Mapping[str, Any]
+) -> State:
+    """Applies a change in several processes, by way of a folder that goes with the new state."""
+    how = check_workers(workers)
+    passing = TemporaryDirectory(prefix="evergraph-", ignore_cleanup_errors=True)
+    path = Path(passing.name, "state")
+    save_state(path, replace(state, saved=None))
+    note_change(path, lambda _: change, given={}, workers=how["workers"])
+    launch(("resume", str(path), "--device", device), **how, quiet=True)
+    found = replace(load_state(path)[0], saved=state.saved)
+    found.computed["folder"] = passing
+    return found
+
+
+def _try_first(
+    store: Store, make_change: Callable[[State], Change], given: Mapping[str, Any]
+) -> None:
+    """Refuses what is wrong with the first change before anything is created."""
+    if store.is_empty:
+        fresh = State.initial(make_config(given))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # it is read again
+            prepare(fresh, make_change(fresh))
+
+
+def _note(
+    store: Store, make_change: Callable[[State], Change], given: Mapping[str, Any]
+) -> tuple[State, int, Change, Prepared, Stored]:
+    """Puts a change on disk before it is learned; returns it, and the state that it is made to."""
+    new, path = store.is_empty, store.folder
+    if new:
+        state, number = State.initial(make_config(given)), 0
+    else:
+        state, number = load_state(path)
+        store.check_settled()
+        check_given(state.config, given, path)
+    change = make_change(state)
+    prepared = prepare(state, change)
+    stored = store.commit(number, state_content(state) if new else None, change_content(change))
+    before = state.saved[2] if state.saved is not None else stored
+    return state, number, change, prepared, before
+
+
 def resume(
-    path: Path, *, device: torch.device, discard: bool = False, on_event: OnEvent | None = None
+    path: Path,
+    *,
+    device: torch.device,
+    discard: bool = False,
+    on_event: OnEvent | None = None,
+    team: Team = ALONE,
 ) -> tuple[State, str]:
     """Finishes what was interrupted; returns the state and a sentence about what was done.
 
-    A damaged current version is left for the newest whole one.
+    A damaged current version is left for the newest whole one. Workers of a team share the
+    learning; the first one alone writes, and knows the outcome.
 
     Args:
         path: The state's folder.
         device: Where to learn.
         discard: Whether to forget an unfinished change instead of learning it.
         on_event: Called with what happens during training.
+        team: The workers.
     """
     store = Store(path)
     store.check_there()
+    if not team.leads:
+        number = team.tell(None)
+        state, _ = load_state(path, number)
+        if number is not None:
+            _take_up(store, state, device, on_event, team)
+        return state, ""
     with store.writing():
         found, told = _newest_whole(store), ""
         if found is None:
@@ -179,12 +237,24 @@ def resume(
             store.commit(number)
             done = "The unfinished change is discarded" if had else "Nothing was unfinished"
             return state, f"{told}{done}: version {number} is current."
+        team.tell(number if had else None)
         if not had:
             return state, f"{told}Nothing was unfinished: version {number} is whole."
-        change = _read_pending(store)
-        state = complete(state, change, prepare(state, change), device, on_event)
+        state = _take_up(store, state, device, on_event, team)
         store.commit(number + 1, state_content(state), before=state.saved and state.saved[2])
-        return state, f"{told}The interrupted change is learned: version {number + 1}."
+        (path / DESCENT).unlink(missing_ok=True)
+        return state, f"{told}The unfinished change is learned: version {number + 1}."
+
+
+def _take_up(
+    store: Store, state: State, device: torch.device, on_event: OnEvent | None, team: Team
+) -> State:
+    """Learns the change that is on disk, together with the other workers if there are some."""
+    change = _read_pending(store)
+    keeper = None if team.size == 1 else Keeper(store.folder / DESCENT)
+    return complete(
+        state, change, prepare(state, change), device, on_event, team=team, keeper=keeper
+    )
 
 
 def _read_pending(store: Store) -> Change:
@@ -197,37 +267,26 @@ def _read_pending(store: Store) -> Change:
         ) from None
 
 
-def _check_settled(store: Store) -> None:
-    if store.has_pending:
-        raise InputError(
-            f"Expected no unfinished change in '{store.folder}' (got one that was interrupted); "
-            f"run 'evergraph resume {store.folder}' first, or with --discard to forget it."
-        )
-
-
 def check_given(there: EstimatorConfig, given: Mapping[str, Any], path: Path) -> None:
     """Refuses parameters that differ from those a state has.
 
     Only what is given is compared, with what is stored: defaults of a later release do not matter.
     """
     settings = dict(given.get("settings") or {})
-    settings |= {key: given[key] for key in ("buffer_size",) if given.get(key) is not None}
+    if given.get("buffer_size") is not None:
+        settings["buffer_size"] = given["buffer_size"]
     known = there.parameters.model_dump(exclude={"settings", "buffer_size"})
     odd = [key for key, value in known.items() if given.get(key) not in {None, value}]
     if "method" not in odd:
         method = parse(method_class(there.method).Config, there.settings)
-        owners = {
-            key: part
-            for part in (there.model, there.training, method)
-            for key in type(part).model_fields
-        }
+        parts = (there.model, there.training, method)
+        owners = {key: part for part in parts for key in type(part).model_fields}
         for key, value in settings.items():
             if key not in owners:
                 raise unknown_name(f"setting of method '{there.method}'", key, owners)
             before = owners[key]
             after = parse(type(before), {**before.model_dump(), key: value})
-            if getattr(after, key) != getattr(before, key):
-                odd.append(key)
+            odd += [key] if getattr(after, key) != getattr(before, key) else []
     if odd:
         raise InputError(
             f"Expected the settings that '{path}' began with (got another {', '.join(odd)}); leave "

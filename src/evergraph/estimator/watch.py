@@ -8,7 +8,6 @@ those of a classifier that knows features alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from evergraph.closed_form.ridge import ridge_scores, row_weights
 from evergraph.closed_form.selection import STRENGTHS
+from evergraph.device import evenly_spaced
 from evergraph.estimator.inputs import Change
 from evergraph.estimator.state import (
     ENOUGH_HELD_OUT,
@@ -27,18 +27,15 @@ from evergraph.estimator.state import (
     FEW_NEWCOMERS,
     MOST_JUDGED,
     Comparison,
-    Entry,
     State,
 )
 from evergraph.metrics import Array
-from evergraph.rng import evenly_spaced
 from evergraph.stream import Features, LabelledNodes, SparseRows
 
 #: Most labels that a classifier of features alone learns from.
 MOST_LEARNED = 2_000
 #: How often a change without any drift raises an alarm, all tests together.
 FALSE_ALARMS = 0.05
-KINDS = ("accuracy", "confidence", "features", "degrees")
 #: Nodes on either side of a test, of more a sample is: of features, and of predictions.
 MOST_ROWS, MOST_PREDICTED = 1_000, 500
 #: The most values of features that are read on either side.
@@ -49,12 +46,33 @@ KEPT = 5
 Z, KOLMOGOROV = 1.960, 1.358
 #: The least standard error of a mean confidence that is no rounding.
 LEAST = 1e-5
-REMEDIES = {
-    "confidence": "label some of them, the least sure first, and learn them",
-    "features": "check how these columns are made; if the change is real, label some of the new "
-    "nodes and learn them",
-    "degrees": "check that all of their edges are there and none too many",
+#: What is compared: what an alarm says, and what helps.
+ALARMS = {
+    "accuracy": (
+        "Class {where!r} fell from {before:.1f} % to {value:.1f} % on held-out nodes (by {low:.1f} "
+        "to {high:.1f} points)",
+        "check its latest labels and label more of its nodes",
+    ),
+    "confidence": (
+        "New nodes get a mean confidence of {value:.1f} %, earlier ones {before:.1f} % (by "
+        "{low:.1f} to {high:.1f} points)",
+        "label some of them, the least sure first, and learn them",
+    ),
+    "features": (
+        "New nodes differ in column {where} (in the first {value:.1f} % of them exceed what "
+        "{before:.1f} % did before, p = {p:.1g})",
+        "check how these columns are made; if the change is real, label some of the new nodes and "
+        "learn them",
+    ),
+    "degrees": (
+        "New nodes have {more} neighbours than others ({value:.1f} % of them exceed what "
+        "{before:.1f} % did before, p = {p:.1g})",
+        "check that all of their edges are there and none too many",
+    ),
 }
+KINDS = tuple(ALARMS)
+#: What helps a class that a buffer has too few nodes of.
+LARGER = "label more of its nodes, or begin with a larger buffer"
 
 
 def watch(state: State, change: Change, device: torch.device) -> tuple[list[Comparison], list[int]]:
@@ -69,40 +87,29 @@ def watch(state: State, change: Change, device: torch.device) -> tuple[list[Comp
     novel = [node for node, name in change.labels.items() if str(name) in fresh]
     new = torch.arange(first, graph.num_nodes)
     new = new[~torch.isin(new, graph.find(novel, "labels"))]
-    found, arrivals = _accuracy(state), list[int]()
+    found, arrivals = {"accuracy": _accuracy(state)}, list[int]()
     if min(new.numel(), first) >= FEW_NEWCOMERS:
         most = max(FEW_NEWCOMERS, min(MOST_ROWS, MOST_VALUES // max(graph.width, 1)))
         some, others = _some(new, most), evenly_spaced(first, most, new.device)
-        degrees, arrivals = _degrees(state, some, others)
-        found += [*_confidence(state, new, device), *_features(state, some, others), *degrees]
+        found["confidence"] = _confidence(state, new, first, device)
+        found["features"] = _features(state, some, others)
+        found["degrees"], arrivals = _degrees(state, some, others)
     made = {"features": graph.width}  # of which the strongest are here
-    by_kind = [(kind, [one for one in found if one.kind == kind]) for kind in KINDS]
-    decided = (_decide(part, made.get(kind, len(part))) for kind, part in by_kind)
+    decided = (_decide(part, made.get(kind, len(part))) for kind, part in found.items())
     return [one for part in decided for one in part], arrivals
 
 
 def sentences(found: list[Comparison]) -> list[str]:
     """Says of every alarm what it is and what to do; columns are told together."""
-    told, columns = [], [one for one in found if one.alarm and one.kind == "features"]
-    for one in (one for one in found if one.alarm):
-        low, high = sorted((abs(one.low), abs(one.high)))
-        by = f"by {low:.1f} to {high:.1f} points"
-        shares = f"{one.value:.1f} % of them exceed what {one.before:.1f} % did before"
-        if one.kind == "accuracy":
-            text = f"Class {one.where!r} fell from {one.before:.1f} % to {one.value:.1f} % on "
-            text += f"held-out nodes ({by})"
-        elif one.kind == "confidence":
-            text = f"New nodes get a mean confidence of {one.value:.1f} %, earlier ones "
-            text += f"{one.before:.1f} % ({by})"
-        elif one.kind == "degrees":
-            more = "fewer" if one.value < one.before else "more"
-            text = f"New nodes have {more} neighbours than others ({shares}, p = {one.p:.1g})"
-        elif one is columns[0]:
-            words = ", ".join(repr(column.where) for column in columns)
-            text = f"New nodes differ in column {words} (in the first {shares}, p = {one.p:.1g})"
-        else:
-            continue
-        told.append(f"{text}: {one.remedy}.")
+    alarms, told = [one for one in found if one.alarm], []
+    columns = [one for one in alarms if one.kind == "features"]
+    for one in (one for one in alarms if one not in columns[1:]):
+        about = one.model_dump()
+        about["low"], about["high"] = sorted((abs(one.low), abs(one.high)))
+        about["more"] = "fewer" if one.value < one.before else "more"
+        if one.kind == "features":
+            about["where"] = ", ".join(repr(column.where) for column in columns)
+        told.append(f"{ALARMS[one.kind][0].format(**about)}: {one.remedy}.")
     return told
 
 
@@ -110,6 +117,14 @@ def wilson(right: Any, count: Any) -> tuple[Any, Any]:
     """Returns the 95 % interval of a share (Wilson, 1927)."""
     centre, room = right + Z**2 / 2, Z * (right * (count - right) / count + Z**2 / 4) ** 0.5
     return (centre - room) / (count + Z**2), (centre + room) / (count + Z**2)
+
+
+def interval(accuracy: float | None, judged: int) -> dict[str, Any]:
+    """Returns an accuracy in percent with its 95 % interval, where the judges were counted."""
+    low = high = None
+    if accuracy is not None and judged:
+        low, high = (round(100 * end, 2) for end in wilson(accuracy * judged / 100, judged))
+    return {"n": judged, "mean": accuracy, "std": None, "low": low, "high": high}
 
 
 def newcombe(new: tuple[Any, Any], old: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -129,67 +144,50 @@ def _decide(found: list[Comparison], count: int) -> list[Comparison]:
     return [one.model_copy(update={"alarm": True}) for one in alarms] or calm
 
 
-def _compare(
-    kind: str,
-    shares: tuple[float, float],
-    ends: tuple[float, float],
-    p: float,
-    *,
-    where: str = "",
-    remedy: str | None = None,
-) -> Comparison:
+def _compare(kind: str, p: float, *percent: float, **about: str) -> Comparison:
     """Makes a comparison of shares or means: the newcomers', the others', and the interval."""
-    value, before, low, high = (round(100 * float(part), 4) for part in (*shares, *ends))
-    return Comparison(
-        **{"kind": kind, "where": where, "value": value, "before": before},
-        **{"low": low, "high": high, "p": min(1.0, float(p)), "remedy": remedy or REMEDIES[kind]},
-    )
+    value, before, low, high = (round(100 * float(part), 4) for part in percent)
+    told = {"where": "", "remedy": ALARMS[kind][1], **about}
+    ends = {"value": value, "before": before, "low": low, "high": high}
+    return Comparison(kind=kind, p=min(1.0, float(p)), **ends, **told)
 
 
 def _accuracy(state: State) -> list[Comparison]:
     """Compares each class with the past change whose judges are surest that it was good."""
     since = max((at for at, e in enumerate(state.history) if e.removed_classes), default=0)
-    if since == len(state.history) - 1:
+    entries = state.history[since:]
+    if len(entries) == 1:
         return []
-    method, remedy = state.learner.method, "check its latest labels and label more of its nodes"
-    if method.buffer is not None and not method.takes_back:
-        remedy = "label more of its nodes, or begin with a larger buffer"
-    right, count = _judged(state.history[since:])
-    surely = np.where(count >= FEW_JUDGES, wilson(right, count.clip(min=1))[0], -1)
-    best = surely[:, :-1].argmax(axis=1)
-    known = np.flatnonzero((surely[:, -1] >= 0) & (surely[np.arange(len(best)), best] >= 0))
-    now, then = ((right[known, at], count[known, at]) for at in (-1, best[known]))
-    p = hypergeom.cdf(now[0], now[1] + then[1], now[0] + then[0], now[1])  # Fisher's, one-sided
-    shares, ends = (now[0] / now[1], then[0] / then[1]), newcombe(now, then)
-    parts = zip(known.tolist(), *shares, *ends, p, strict=True)
-    return [
-        _compare("accuracy", (a, b), (low, high), p, where=str(state.classes[at]), remedy=remedy)
-        for at, a, b, low, high, p in parts
-    ]
-
-
-def _judged(entries: Sequence[Entry]) -> tuple[Array, Array]:
-    """Counts judges of each class that were right after a change, and all, ``[k, changes]``."""
+    method = state.learner.method
+    forgets = method.buffer is not None and not method.takes_back
+    # Judges of each class after every change, and the share that was right, [k, changes].
     both = (e.class_judged for e in entries), (e.class_accuracy for e in entries)
     count, share = (
         np.array([*zip_longest(*part, fillvalue=0)], dtype=float).reshape(-1, len(entries))
         for part in both
     )
     k = min(len(count), len(share))
-    count, share = count[:k], np.nan_to_num(share[:k])  # None without judges
-    return np.rint(share * count / 100), count
+    count = count[:k]
+    right = np.rint(np.nan_to_num(share[:k]) * count / 100)  # None without judges
+    surely = np.where(count >= FEW_JUDGES, wilson(right, count.clip(min=1))[0], -1)
+    best = surely[:, :-1].argmax(axis=1)
+    known = np.flatnonzero((surely[:, -1] >= 0) & (surely[np.arange(k), best] >= 0))
+    now, then = ((right[known, at], count[known, at]) for at in (-1, best[known]))
+    p = hypergeom.cdf(now[0], now[1] + then[1], now[0] + then[0], now[1])  # Fisher's, one-sided
+    parts = (p, now[0] / now[1], then[0] / then[1], *newcombe(now, then))
+    remedy = LARGER if forgets else ALARMS["accuracy"][1]
+    return [
+        _compare("accuracy", *part, where=str(state.classes[at]), remedy=remedy)
+        for at, *part in zip(known.tolist(), *parts, strict=True)
+    ]
 
 
-def _confidence(state: State, new: Tensor, device: torch.device) -> list[Comparison]:
+def _confidence(state: State, new: Tensor, first: int, device: torch.device) -> list[Comparison]:
     """Compares the mean confidence of nodes whose labels were never learned (Welch's test)."""
-    if not state.classes:
-        return []
-    first = state.graph.num_nodes - state.history[-1].new_nodes
-    free = np.ones(state.graph.num_nodes, dtype=bool)
-    free[state.shown.array] = False
-    old = torch.from_numpy(np.flatnonzero(free[:first]))
-    sides = [_some(rows, MOST_PREDICTED) for rows in (new[free[new]], old)]
-    if min(rows.numel() for rows in sides) < FEW_NEWCOMERS:
+    free = torch.ones(state.graph.num_nodes, dtype=torch.bool)
+    free[state.shown.tensor] = False
+    sides = [_some(rows[free[rows]], MOST_PREDICTED) for rows in (new, torch.arange(first))]
+    if not state.classes or min(rows.numel() for rows in sides) < FEW_NEWCOMERS:
         return []
     proba = state.probabilities(state.logits(device, torch.cat(sides))).max(dim=1).values
     mine, others = proba[: sides[0].numel()].numpy(), proba[sides[0].numel() :].numpy()
@@ -197,28 +195,22 @@ def _confidence(state: State, new: Tensor, device: torch.device) -> list[Compari
     if error < LEAST:  # all alike
         return []
     p = ttest_ind(mine, others, equal_var=False, alternative="less").pvalue
-    gap = mine.mean() - others.mean()
-    ends = (gap - Z * error, gap + Z * error)
-    return [_compare("confidence", (mine.mean(), others.mean()), ends, p)]
+    means, gap = (mine.mean(), others.mean()), mine.mean() - others.mean()
+    return [_compare("confidence", p, *means, gap - Z * error, gap + Z * error)]
 
 
 def _features(state: State, new: Tensor, old: Tensor) -> list[Comparison]:
     """Compares every column: how often it is not zero, or its distribution where it seldom is."""
     x, y = state.graph.take(new), state.graph.take(old)
-    n, m = new.numel(), old.numel()
     some, others = _not_zero(x), _not_zero(y)
-    usual = np.flatnonzero(some + others > (n + m) / 2)
-    p, share = _tail(some, others, n, m), np.stack([some / n, others / m])
+    found = _shares(some, others, new.numel(), old.numel())
+    usual = np.flatnonzero(some + others > (new.numel() + old.numel()) / 2)
     if usual.size:
         dense = (part if isinstance(part, Tensor) else part.dense() for part in (x, y))
-        p[usual], share[:, usual] = _kolmogorov(*(part[:, usual].numpy() for part in dense))
-    found = []
-    for column in np.argsort(p, kind="stable")[:KEPT].tolist():
-        name = state.columns[column] if state.columns else str(column + 1)
-        a, b = share[:, column]
-        ends = _band(a - b, n, m) if column in usual else newcombe((a * n, n), (b * m, m))
-        found.append(_compare("features", (a, b), ends, p[column], where=name))
-    return found
+        found[:, usual] = _distributions(*(part[:, usual].numpy() for part in dense))
+    names = state.columns or range(1, state.graph.width + 1)
+    strongest = np.argsort(found[0], kind="stable")[:KEPT].tolist()
+    return [_compare("features", *found[:, at], where=str(names[at])) for at in strongest]
 
 
 def _not_zero(x: Features) -> Array:
@@ -229,16 +221,22 @@ def _not_zero(x: Features) -> Array:
     return (x != 0).sum(dim=0).numpy()
 
 
-def _tail(some: Array, others: Array, n: int, m: int) -> Array:
-    """Returns the p of Fisher's exact test by column, two-sided by twice the smaller tail."""
+def _shares(some: Array, others: Array, n: int, m: int) -> Array:
+    """Tests how many of ``n`` and of ``m`` there are by column (Fisher, twice the smaller tail).
+
+    Returns p, both shares and the interval of their difference, ``[5, c]``.
+    """
     total = some + others
     less, more = hypergeom.cdf(some, n + m, total, n), hypergeom.sf(some - 1, n + m, total, n)
-    p: Array = np.minimum(1.0, 2 * np.minimum(less, more))
-    return p
+    p = np.minimum(1.0, 2 * np.minimum(less, more))
+    return np.stack([p, some / n, others / m, *newcombe((some, n), (others, m))])
 
 
-def _kolmogorov(x: Array, y: Array) -> tuple[Array, Array]:
-    """Tests columns by Kolmogorov and Smirnov; returns p and the shares above where they differ."""
+def _distributions(x: Array, y: Array) -> Array:
+    """Tests columns by Kolmogorov and Smirnov; shares are those above where they differ most.
+
+    Returns what :func:`_shares` does.
+    """
     n, m = len(x), len(y)
     both = np.concatenate([x, y])
     order = np.argsort(both, axis=0, kind="stable")
@@ -246,15 +244,11 @@ def _kolmogorov(x: Array, y: Array) -> tuple[Array, Array]:
     above = np.stack([1 - np.cumsum(mine, axis=0) / n, 1 - np.cumsum(~mine, axis=0) / m])
     last = np.ones_like(mine)
     last[:-1] = values[1:] != values[:-1]  # among equals the difference is none
-    gap = np.abs(above[0] - above[1]) * last
-    at = gap.argmax(axis=0)[None]
-    p = kolmogorov(np.take_along_axis(gap, at, axis=0)[0] * (n * m / (n + m)) ** 0.5)
-    return p, np.stack([np.take_along_axis(side, at, axis=0)[0] for side in above])
-
-
-def _band(gap: float, n: int, m: int) -> tuple[float, float]:
-    room = KOLMOGOROV * ((n + m) / (n * m)) ** 0.5
-    return gap - room, gap + room
+    at = (np.abs(above[0] - above[1]) * last).argmax(axis=0)[None]
+    a, b = (np.take_along_axis(side, at, axis=0)[0] for side in above)
+    root = (n * m / (n + m)) ** 0.5
+    room = KOLMOGOROV / root
+    return np.stack([kolmogorov(np.abs(a - b) * root), a, b, a - b - room, a - b + room])
 
 
 def _degrees(state: State, new: Tensor, old: Tensor) -> tuple[list[Comparison], list[int]]:
@@ -265,16 +259,14 @@ def _degrees(state: State, new: Tensor, old: Tensor) -> tuple[list[Comparison], 
     """
     sides = [state.graph.degree_of(rows).numpy()[:, None] for rows in (new, old)]
     sizes = np.frexp(sides[0].astype(float))[1]  # 0, 1, 2 to 3, 4 to 7, …
-    arrivals = np.bincount(sizes[:, 0]).tolist()
     past = [np.repeat(np.arange(len(e.arrivals)), e.arrivals) for e in state.history[1:-1]]
-    (p,), shares = _kolmogorov(*sides)
     if sum(map(len, past)) < FEW_NEWCOMERS:
         mine, others = ((side == 0).sum(axis=0) for side in sides)
-        (also,) = _tail(mine, others, len(new), len(old))
+        also = _shares(mine, others, len(new), len(old))
     else:
-        (also,), _ = _kolmogorov(sizes, np.concatenate(past)[:, None])
-    a, b = shares[:, 0]
-    return [_compare("degrees", (a, b), _band(a - b, len(new), len(old)), max(p, also))], arrivals
+        also = _distributions(sizes, np.concatenate(past)[:, None])
+    p, *rest = _distributions(*sides)[:, 0]
+    return [_compare("degrees", max(p, also[0, 0]), *rest)], np.bincount(sizes[:, 0]).tolist()
 
 
 def features_alone(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from evergraph.kernels import ops
-from evergraph.stream.adjacency import Adjacency
+from evergraph.stream.adjacency import Adjacency, Chunks
 from evergraph.stream.features import Features
 
 SLOPE = 0.2
@@ -28,7 +28,7 @@ class Ends:
     node: Tensor  # [E]
     order: Tensor | None  # [E] edge positions grouped by node; None when they already are
     indptr: Tensor  # [n + 1]
-    chunks: tuple[Tensor, Tensor] | None = None  # see chunk_pointers; None sums in one go
+    chunks: Chunks | None = None  # None sums in one go
 
     @classmethod
     def of(cls, node: Tensor, num_nodes: int) -> Ends:
@@ -41,13 +41,13 @@ class Ends:
     @classmethod
     def targets(cls, adjacency: Adjacency) -> Ends:
         """The destinations of the edges."""
-        chunks = adjacency.chunks if adjacency.dst.is_cuda else None
+        chunks = adjacency.pattern.chunks if adjacency.dst.is_cuda else None
         return cls(adjacency.dst, None, adjacency.indptr, chunks)
 
     @classmethod
     def sources(cls, adjacency: Adjacency) -> Ends:
         """The sources of the edges."""
-        chunks = adjacency.source_chunks if adjacency.src.is_cuda else None
+        chunks = adjacency.transpose.chunks if adjacency.src.is_cuda else None
         return cls(adjacency.src, adjacency.by_source, adjacency.source_indptr, chunks)
 
 
@@ -58,7 +58,8 @@ def grouped(rows: Tensor, ends: Ends, reduce: Literal["sum", "max"]) -> Tensor:
     """
     initial = 0.0 if reduce == "sum" else -torch.inf
     rows = rows if ends.order is None else rows.index_select(0, ends.order)
-    for pointer in (ends.indptr,) if ends.chunks is None else ends.chunks:
+    chunks = ends.chunks
+    for pointer in (ends.indptr,) if chunks is None else (chunks.bounds, chunks.rows):
         rows = torch.segment_reduce(
             rows, reduce, offsets=pointer, axis=0, initial=initial, unsafe=True
         )
@@ -99,8 +100,7 @@ def edge_softmax(scores: Tensor, ends: Ends) -> Tensor:
     return weights / spread(collect(weights, ends), ends)
 
 
-@dataclass(frozen=True)
-class LayerWeights:
+class LayerWeights(NamedTuple):
     """The parameters of one attention layer."""
 
     weight: Tensor | None  # [d, H * C]; None: rows come projected
@@ -120,9 +120,7 @@ def attend(
     :func:`attend_plain` is the same by definition. ``x`` holds the rows of all sources,
     ``[s, d]``; what is returned, after the activation, those of the nodes, ``[n, H * C]``.
     """
-    tensors = (weights.weight, weights.att_src, weights.att_dst, weights.bias)
-    dense = x if isinstance(x, Tensor) else None
-    return ops.call(_Attend, dense, *tensors, x, graph, activation).flatten(1)
+    return ops.call(_Attend, x, *weights, graph, activation).flatten(1)
 
 
 def attend_plain(x: Features, weights: LayerWeights, graph: Adjacency) -> tuple[Tensor, Tensor]:
@@ -146,26 +144,16 @@ class _Attend(torch.autograd.Function):
     """The fused layer, forward and backward; shapes ``[n, H, C]``."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        dense: Tensor | None,
-        weight: Tensor,
-        att_src: Tensor,
-        att_dst: Tensor,
-        bias: Tensor,
-        x: Features,
-        graph: Adjacency,
-        activation: ops.Activation | None,
-    ) -> Tensor:
-        weights = LayerWeights(weight, att_src, att_dst, bias)
+    def forward(ctx: Any, x: Features, *arguments: Any) -> Tensor:
+        *tensors, ctx.graph, ctx.activation = arguments
+        weights = LayerWeights(*tensors)
         wx = _project(x, weights)
-        out, ctx.positive, share, scores = _forward(wx, weights, graph, activation)
-        ctx.save_for_backward(dense, weight, att_src, att_dst, bias, share, *scores)
+        out, ctx.positive, share, scores = _forward(wx, weights, ctx.graph, ctx.activation)
+        ctx.sparse, dense = (None, x) if isinstance(x, Tensor) else (x, None)
+        ctx.save_for_backward(dense, *weights, share, *scores)
         ctx.lean = wx.numel() * wx.element_size() > KEPT_BYTES
         ctx.wx = None if ctx.lean else wx
         ctx.shown = out.detach()
-        ctx.sparse = x if dense is None else None
-        ctx.graph, ctx.activation = graph, activation
         return out
 
     @staticmethod
@@ -182,7 +170,7 @@ class _Attend(torch.autograd.Function):
         if ctx.activation is not None:
             grad, undo = ctx.activation.backward(grad, ctx.shown), 1 / ctx.activation.scale
         delta, grad_target, grad_bias = passes.attend_backward_targets(
-            graph.pattern, grad, (ctx.shown, undo), (ctx.positive, share), bias, SLOPE
+            graph.pattern, grad, (ctx.shown, undo), (ctx.positive, share, bias), SLOPE
         )
         if ctx.lean:
             ctx.shown = ctx.positive = None
@@ -197,24 +185,22 @@ class _Attend(torch.autograd.Function):
         flat = grad_wx.flatten(1)
         grad_x = flat @ weight.t() if ctx.needs_input_grad[0] else None
         grad_weight = ops.weight_gradient(x, flat)
-        return grad_x, grad_weight, grad_src, grad_dst, grad_bias, None, None, None
+        return grad_x, grad_weight, grad_src, grad_dst, grad_bias, None, None
 
 
 def _project(x: Features, weights: LayerWeights) -> Tensor:
     """Computes the rows that are attended to, ``[s, H, C]``."""
-    if weights.weight is None:
-        assert isinstance(x, Tensor)
-        return x.view(-1, *weights.bias.shape)
-    return ops.project(x, weights.weight).view(-1, *weights.bias.shape)
+    rows = x if weights.weight is None else ops.project(x, weights.weight)
+    assert isinstance(rows, Tensor)
+    return rows.view(-1, *weights.bias.shape)
 
 
 def _forward(
     wx: Tensor, weights: LayerWeights, graph: Adjacency, activation: ops.Activation | None
 ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
     """Returns the output, its part from scores above zero, their share, and the scores."""
-    vectors = (weights.att_src, weights.att_dst, weights.bias)
     out, positive, share, scores = ops.kernels(wx.device).attend_forward(
-        graph.pattern, wx, *vectors, SLOPE, graph.own
+        graph.pattern, wx, weights[1:], SLOPE, graph.own
     )
     if activation is not None:
         out = activation.drop(out, rectify=True, in_place=True)

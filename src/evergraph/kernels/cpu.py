@@ -19,8 +19,10 @@ from torch import Tensor
 
 from evergraph.stream.adjacency import BLOCKS, Pattern
 
+Tensors = tuple[Tensor, ...]
 #: What compiled code is given: views of tensors, and numbers of their precision.
 Array = np.ndarray[Any, np.dtype[Any]]
+Arrays = tuple[Array, ...]
 Number = Any  # NumPy's scalars have no common type that arithmetic keeps
 
 #: Reordering inside a row is allowed; infinities and NaN keep their meaning.
@@ -32,85 +34,61 @@ _MOST_THREADS: int = vars(numba.config)["NUMBA_NUM_THREADS"]
 
 
 def attend_forward(
-    pattern: Pattern,
-    wx: Tensor,
-    att_src: Tensor,
-    att_dst: Tensor,
-    bias: Tensor,
-    slope: float,
-    own: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
+    pattern: Pattern, wx: Tensor, vectors: Tensors, slope: float, own: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensors]:
     """Computes an attention layer's output ``[n, H, C]`` and what its backward passes need.
 
-    Given are the projected rows ``[s, H, C]`` and, if not all of them are nodes, which one each
-    node is itself, ``[n]``. What is needed later is the output's part from scores above zero,
-    ``[n, H, C]``, and their share of the weight, ``[n, H]``; the scores as source ``[s, H]``, as
-    target and the log-sums, ``[n, H]``.
+    Given are the projected rows ``[s, H, C]``, the vectors ``att_src``, ``att_dst`` and ``bias``
+    and, if not all rows are nodes, which one each node is itself, ``[n]``. What is needed later is
+    the output's part from scores above zero, ``[n, H, C]``, and their share of the weight,
+    ``[n, H]``; the scores as source ``[s, H]``, as target and the log-sums, ``[n, H]``.
     """
+    att_src, att_dst, bias = vectors
     (s, heads, channels), n = wx.shape, pattern.num_rows
     from_source, at_target = (wx.new_empty(s, heads) for _ in range(2))
     lse, share = (wx.new_empty(n, heads) for _ in range(2))
     out, positive = (wx.new_empty(n, heads, channels) for _ in range(2))
     rows = np.arange(BLOCKS + 1) * s // BLOCKS
-    _run(_attend_scores, rows, wx, att_src, att_dst, from_source, at_target)
+    _run(_attend_scores, rows, wx, (att_src, att_dst), (from_source, at_target))
     if own is not None:
         at_target = at_target.index_select(0, own)
-    _run(
-        _attend_forward,
-        *(pattern.blocks, pattern.indptr, pattern.columns),
-        *(wx, from_source, at_target, bias, _scalar(slope, wx)),
-        *(out, positive, lse, share),
-    )
+    scores, results = (from_source, at_target), (out, positive, lse, share)
+    _run(_attend_forward, _rows(pattern), wx, scores, bias, _scalar(slope, wx), results)
     return out, positive, share, (from_source, at_target, lse)
 
 
 def attend_backward_targets(
-    pattern: Pattern,
-    grad: Tensor,
-    shown: tuple[Tensor, float],
-    saved: tuple[Tensor, Tensor],
-    bias: Tensor,
-    slope: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+    pattern: Pattern, grad: Tensor, shown: tuple[Tensor, float], saved: Tensors, slope: float
+) -> Tensors:
     """Returns gradient times output, the gradient of the target scores, and that of the bias.
 
     ``shown`` is what the layer showed and the factor that makes it the output again wherever the
-    gradient is not zero; ``saved`` are ``positive`` and ``share`` of :func:`attend_forward`.
+    gradient is not zero; ``saved`` are ``positive`` and ``share`` of :func:`attend_forward`, and
+    the bias.
     """
-    positive, share = saved
+    _, share, bias = saved
     delta, grad_target = torch.empty_like(share), torch.empty_like(share)
     parts = grad.new_empty(pattern.blocks.numel() - 1, *bias.shape)
-    _run(
-        _attend_backward_targets,
-        *(pattern.blocks, grad, shown[0], _scalar(shown[1], grad)),
-        *(positive, share, bias, _scalar(slope, grad)),
-        *(delta, grad_target, parts),
-    )
+    given, results = (grad, shown[0], *saved), (delta, grad_target, parts)
+    factors = _scalar(shown[1], grad), _scalar(slope, grad)
+    _run(_attend_backward_targets, pattern.blocks, given, factors, results)
     return delta, grad_target, parts.sum(dim=0)
 
 
 def attend_backward_sources(
-    transpose: Pattern,
-    grad: Tensor,
-    inputs: tuple[Tensor, Tensor, Tensor],
-    saved: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
-    slope: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+    transpose: Pattern, grad: Tensor, inputs: Tensors, saved: Tensors, slope: float
+) -> Tensors:
     """Returns the gradients of ``wx``, ``att_src`` and ``att_dst``, which ``inputs`` are.
 
     ``saved`` are both scores and the log-sums of :func:`attend_forward`, then gradient times output
     and the gradient of the target scores of :func:`attend_backward_targets`; the first and the last
     are the sources', the others the nodes'.
     """
-    wx, att_src, att_dst = inputs
+    wx, att_src, _ = inputs
     grad_wx = torch.empty_like(wx, memory_format=torch.contiguous_format)
     parts = wx.new_empty(2, transpose.blocks.numel() - 1, *att_src.shape)
-    _run(
-        _attend_backward_sources,
-        *(transpose.blocks, transpose.indptr, transpose.columns),
-        *(grad, wx, *saved, att_src, att_dst, _scalar(slope, wx)),
-        *(grad_wx, parts[0], parts[1]),
-    )
+    given, results = (grad, *inputs, *saved), (grad_wx, parts[0], parts[1])
+    _run(_attend_backward_sources, _rows(transpose), given, _scalar(slope, wx), results)
     grad_src, grad_dst = parts.sum(dim=1)
     return grad_wx, grad_src, grad_dst
 
@@ -133,8 +111,7 @@ def drop(
 def times(pattern: Pattern, values: Tensor, dense: Tensor) -> Tensor:
     """Multiplies a sparse matrix by ``dense`` from the left, ``[rows, width]``."""
     out = dense.new_empty(pattern.num_rows, dense.shape[1])
-    rows = (pattern.blocks, pattern.indptr, pattern.columns)
-    _run(_times, *rows, values, dense, out)
+    _run(_times, _rows(pattern), values, dense, out)
     return out
 
 
@@ -143,14 +120,18 @@ def pair_terms(
 ) -> tuple[Tensor, Tensor]:
     """Returns every row's cross-entropy ``[n]`` and the gradient of their sum ``[n, d]``."""
     loss, grad = unit.new_empty(unit.shape[0]), unit.new_empty(unit.shape)
-    rows = (pairs.blocks, pairs.indptr, pairs.columns)
-    _run(_pair_terms, *rows, unit, positive, _scalar(margin, unit), loss, grad)
+    _run(_pair_terms, _rows(pairs), unit, positive, _scalar(margin, unit), (loss, grad))
     return loss, grad
+
+
+def _rows(pattern: Pattern) -> tuple[Tensor, Tensor, Tensor]:
+    """What a kernel reads of a pattern: the rows of every block, their edges, whom these read."""
+    return pattern.blocks, pattern.indptr, pattern.columns
 
 
 def _run(kernel: Any, *arguments: Any) -> None:
     """Calls a compiled kernel, which shares the tensors' memory, with PyTorch's threads."""
-    arrays = [_array(value) if isinstance(value, Tensor) else value for value in arguments]
+    arrays = [_array(value) for value in arguments]
     threads = torch.get_num_threads()
     with _pool:
         if getattr(_told, "threads", None) != threads:
@@ -162,10 +143,15 @@ def _run(kernel: Any, *arguments: Any) -> None:
         torch.set_num_threads(threads)
 
 
-def _array(tensor: Tensor) -> Any:
-    if tensor.requires_grad:  # detaching all of them would take as long as a small kernel
-        tensor = tensor.detach()
-    return tensor.contiguous().numpy()
+def _array(value: Any) -> Any:
+    """Turns a tensor into an array, also those of a tuple."""
+    if isinstance(value, tuple):
+        return tuple(map(_array, value))
+    if not isinstance(value, Tensor):
+        return value
+    if value.requires_grad:  # detaching all of them would take as long as a small kernel
+        value = value.detach()
+    return value.contiguous().numpy()
 
 
 def _scalar(value: float, like: Tensor) -> Any:
@@ -174,10 +160,9 @@ def _scalar(value: float, like: Tensor) -> Any:
 
 
 @njit(parallel=True, fastmath=FAST, cache=True)
-def _attend_scores(
-    bounds: Array, wx: Array, att_src: Array, att_dst: Array, from_source: Array, at_target: Array
-) -> None:
+def _attend_scores(bounds: Array, wx: Array, vectors: Arrays, scores: Arrays) -> None:
     """Scores every row as a source and as a target."""
+    (att_src, att_dst), (from_source, at_target) = vectors, scores
     _, heads, channels = wx.shape
     for block in prange(bounds.size - 1):
         for i in range(bounds[block], bounds[block + 1]):
@@ -194,20 +179,12 @@ def _attend_scores(
 
 @njit(parallel=True, fastmath=FAST, cache=True)
 def _attend_forward(
-    bounds: Array,
-    indptr: Array,
-    columns: Array,
-    wx: Array,
-    from_source: Array,
-    at_target: Array,
-    bias: Array,
-    slope: Number,
-    out: Array,
-    positive: Array,
-    lse: Array,
-    share: Array,
+    rows: Arrays, wx: Array, scores: Arrays, bias: Array, slope: Number, results: Arrays
 ) -> None:
     """Adds up every row's neighbours; those with scores above zero apart from the rest."""
+    bounds, indptr, columns = rows
+    from_source, at_target = scores
+    out, positive, lse, share = results
     _, heads, channels = wx.shape
     zero = slope - slope
     one = zero + np.float32(1)
@@ -253,19 +230,12 @@ def _attend_forward(
 
 @njit(parallel=True, fastmath=FAST, cache=True)
 def _attend_backward_targets(
-    bounds: Array,
-    grad: Array,
-    shown: Array,
-    undo: Number,
-    positive: Array,
-    share: Array,
-    bias: Array,
-    slope: Number,
-    delta: Array,
-    grad_target: Array,
-    part_bias: Array,
+    bounds: Array, given: Arrays, factors: tuple[Number, Number], results: Arrays
 ) -> None:
     """Multiplies gradient and output of every row."""
+    grad, shown, positive, share, bias = given
+    undo, slope = factors
+    delta, grad_target, part_bias = results
     _, heads, channels = shown.shape
     zero = slope - slope
     one = zero + np.float32(1)
@@ -285,25 +255,11 @@ def _attend_backward_targets(
 
 
 @njit(parallel=True, fastmath=FAST, cache=True)
-def _attend_backward_sources(
-    bounds: Array,
-    indptr: Array,
-    columns: Array,
-    grad: Array,
-    wx: Array,
-    from_source: Array,
-    at_target: Array,
-    lse: Array,
-    delta: Array,
-    grad_target: Array,
-    att_src: Array,
-    att_dst: Array,
-    slope: Number,
-    grad_wx: Array,
-    part_src: Array,
-    part_dst: Array,
-) -> None:
+def _attend_backward_sources(rows: Arrays, given: Arrays, slope: Number, results: Arrays) -> None:
     """Collects the gradients of every source over the rows that read it."""
+    bounds, indptr, columns = rows
+    grad, wx, att_src, att_dst, from_source, at_target, lse, delta, grad_target = given
+    grad_wx, part_src, part_dst = results
     _, heads, channels = wx.shape
     zero = slope - slope
     one = zero + np.float32(1)
@@ -373,10 +329,9 @@ def _drop(seed: Number, dropped: int, rows: Array, scale: Number, rectify: bool)
 
 
 @njit(parallel=True, fastmath=FAST, cache=True)
-def _times(
-    bounds: Array, indptr: Array, columns: Array, values: Array, dense: Array, out: Array
-) -> None:
+def _times(rows: Arrays, values: Array, dense: Array, out: Array) -> None:
     """Multiplies a sparse matrix by a dense one."""
+    bounds, indptr, columns = rows
     width = dense.shape[1]
     for block in prange(bounds.size - 1):
         most = 0
@@ -406,17 +361,10 @@ def _times(
 
 
 @njit(parallel=True, fastmath=FAST, cache=True)
-def _pair_terms(
-    bounds: Array,
-    indptr: Array,
-    columns: Array,
-    unit: Array,
-    positive: bool,
-    margin: Number,
-    loss: Array,
-    grad: Array,
-) -> None:
+def _pair_terms(rows: Arrays, unit: Array, positive: bool, margin: Number, results: Arrays) -> None:
     """Sums the cross-entropy of every row's pairs, and its gradient."""
+    bounds, indptr, columns = rows
+    loss, grad = results
     width = unit.shape[1]
     zero = margin - margin
     half = zero + np.float32(0.5)

@@ -13,6 +13,7 @@ from torch.nn import functional
 from evergraph.kernels import triton_kernels
 from evergraph.stream.adjacency import Chunks, Pattern
 
+Tensors = tuple[Tensor, ...]
 #: Edges that a program of attention reads at once, and its warps; then those of the link loss.
 ATTEND = {"block_edges": 8, "num_warps": 1}
 PAIRS = {"block_edges": 8, "num_warps": 2}
@@ -36,95 +37,81 @@ PROGRAMS = 2048
 
 
 def attend_forward(
-    pattern: Pattern,
-    wx: Tensor,
-    att_src: Tensor,
-    att_dst: Tensor,
-    bias: Tensor,
-    slope: float,
-    own: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
+    pattern: Pattern, wx: Tensor, vectors: Tensors, slope: float, own: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensors]:
     """Computes an attention layer's output ``[n, H, C]`` and what its backward passes need."""
-    wx, bias = wx.contiguous(), bias.float().contiguous()
-    (_, heads, channels), n = wx.shape, pattern.num_rows
-    scores = wx.flatten(1).float() @ _score_matrix(att_src, att_dst)  # [s, 2 H]
+    att_src, att_dst, bias = vectors
+    wx, n = wx.contiguous(), pattern.num_rows
+    _, heads, channels = wx.shape
+    scores = wx.flatten(1) @ _score_matrix(att_src, att_dst)  # [s, 2 H]
     from_source, at_target = scores[:, :heads].contiguous(), scores[:, heads:].contiguous()
     if own is not None:
         at_target = at_target.index_select(0, own)
     chunks = pattern.chunks
-    out, positive = (wx.new_empty(n, heads, channels) for _ in range(2))
-    lse, share = (_floats(wx, n, heads) for _ in range(2))
-    minus, plus = (_floats(wx, chunks.num_slots, heads, channels) for _ in range(2))
-    top, total, above = (_floats(wx, chunks.num_slots, heads) for _ in range(3))
-    results = (out, positive, lse, share, minus, plus, top, total, above)
+    places = n + chunks.hub_of.numel()
+    out, positive = (wx.new_empty(places, heads, channels) for _ in range(2))
+    lse, share = (wx.new_empty(places, heads) for _ in range(2))
     if n:
         triton_kernels.attend_forward[(chunks.owner.numel(), heads)](
-            *(chunks.first, chunks.last, chunks.owner, chunks.slot, pattern.columns),
-            *(wx, from_source, at_target, bias, slope, *results),
+            *(chunks.bounds, chunks.owner, chunks.place, pattern.columns),
+            *(wx, from_source, at_target, bias.contiguous(), slope, out, positive, lse, share),
             **_sizes(heads, channels, ATTEND),
         )
-    if chunks.num_slots:
-        triton_kernels.attend_join[(chunks.hubs.numel(), heads)](
-            chunks.hubs, chunks.parts, bias, *results, **_sizes(heads, channels, ATTEND)
-        )
+    if chunks.hubs.numel():
+        # A chunk weighs as much as its exponentials add up to.
+        top = _per_hub(chunks, lse[n:], "max")
+        weight = torch.exp(lse[n:] - top[chunks.hub_of])
+        total = _per_hub(chunks, weight, "sum")
+        lse = lse.index_copy_(0, chunks.hubs, top + total.log())[:n]
+        weight /= total[chunks.hub_of]
+        out, positive = (_joined(chunks, part, n, weight) for part in (out, positive))
+        share = _joined(chunks, share[:, :, None], n, weight)[:, :, 0]
     return out, positive, share, (from_source, at_target, lse)
 
 
 def attend_backward_targets(
-    pattern: Pattern,
-    grad: Tensor,
-    shown: tuple[Tensor, float],
-    saved: tuple[Tensor, Tensor],
-    bias: Tensor,
-    slope: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+    pattern: Pattern, grad: Tensor, shown: tuple[Tensor, float], saved: Tensors, slope: float
+) -> Tensors:
     """Returns gradient times output, the gradient of the target scores, and that of the bias."""
-    positive, share = saved
+    positive, share, bias = saved
     n, heads, channels = grad.shape
     delta, grad_target = torch.empty_like(share), torch.empty_like(share)
     grad = grad.contiguous()
     if n:
         triton_kernels.attend_backward_targets[(triton.cdiv(n, ROWS), heads)](
-            *(grad, *shown, positive, share, bias.float().contiguous()),
+            *(grad, *shown, positive, share, bias.contiguous()),
             *(slope, delta, grad_target, n),
             **_sizes(heads, channels, {"block_rows": ROWS}),
         )
-    return delta, grad_target, grad.sum(dim=0, dtype=torch.float32).to(bias.dtype)
+    return delta, grad_target, grad.sum(dim=0)
 
 
 def attend_backward_sources(
-    transpose: Pattern,
-    grad: Tensor,
-    inputs: tuple[Tensor, Tensor, Tensor],
-    saved: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
-    slope: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+    transpose: Pattern, grad: Tensor, inputs: Tensors, saved: Tensors, slope: float
+) -> Tensors:
     """Returns the gradients of ``wx``, ``att_src`` and ``att_dst``."""
     wx, att_src, att_dst = inputs
     *scores, delta, grad_target = saved
     wx, grad = wx.contiguous(), grad.contiguous()
     n, heads, channels = wx.shape
     chunks = transpose.chunks
-    grad_wx, grad_source = torch.empty_like(wx), torch.empty_like(grad_target)
-    part_wx = _floats(wx, chunks.num_slots, heads, channels)
-    part_source = _floats(wx, chunks.num_slots, heads)
-    results = (grad_wx, grad_source, part_wx, part_source)
+    places = n + chunks.hub_of.numel()
+    grad_wx, grad_source = wx.new_empty(places, heads, channels), wx.new_empty(places, heads)
     if n:
         triton_kernels.attend_backward_sources[(chunks.owner.numel(), heads)](
-            *(chunks.first, chunks.last, chunks.owner, chunks.slot, transpose.columns),
-            *(grad, wx, *scores, delta, slope, *results),
+            *(chunks.bounds, chunks.owner, chunks.place, transpose.columns),
+            *(grad, wx, *scores, delta, slope, grad_wx, grad_source),
             **_sizes(heads, channels, ATTEND),
         )
-    if chunks.num_slots:
-        triton_kernels.join_sums[(chunks.hubs.numel(), heads)](
-            chunks.hubs, chunks.parts, *results, **_sizes(heads, channels, ATTEND)
-        )
+    grad_wx, grad_source = (
+        _joined(chunks, grad_wx, n),
+        _joined(chunks, grad_source[:, None], n)[:, 0],
+    )
     by_score = torch.cat([grad_source, grad_target], dim=1)  # [s, 2 H]
-    flat, grad_flat = wx.flatten(1).float(), grad_wx.flatten(1).float()
-    grad_flat.addmm_(by_score, _score_matrix(att_src, att_dst).t())
-    grad_att = (by_score.t() @ flat).view(2, heads, heads, channels)
+    flat = grad_wx.flatten(1).addmm_(by_score, _score_matrix(att_src, att_dst).t())
+    grad_att = (by_score.t() @ wx.flatten(1)).view(2, heads, heads, channels)
     grad_src, grad_dst = (torch.diagonal(part, dim1=0, dim2=1).t() for part in grad_att)
-    return grad_flat.view_as(wx).to(wx.dtype), grad_src, grad_dst
+    return flat.view_as(wx), grad_src, grad_dst
 
 
 def draw_seed(generator: torch.Generator) -> Tensor:
@@ -153,27 +140,19 @@ def pair_terms(
     """Returns every row's cross-entropy ``[n]`` and the gradient of their sum ``[n, d]``."""
     n, width = unit.shape
     unit = unit.contiguous()
-    loss, grad = unit.new_empty(n), torch.empty_like(unit)
-    if n == 0:
-        return loss, grad
     # Non-edges are drawn anew every step and have no hubs: cutting them would wait for the device.
     chunks = pairs.chunks if positive else _whole(pairs)
-    part_loss = unit.new_empty(chunks.num_slots)
-    part_grad = unit.new_empty(chunks.num_slots, width)
-    triton_kernels.pair_terms[(chunks.owner.numel(),)](
-        *(chunks.first, chunks.last, chunks.owner, chunks.slot, pairs.columns),
-        *(unit, margin, loss, grad, part_loss, part_grad),
-        positive=positive,
-        width=width,
-        block_width=triton.next_power_of_2(width),
-        **PAIRS,
-    )
-    if chunks.num_slots:
-        triton_kernels.join_sums[(chunks.hubs.numel(), 1)](
-            *(chunks.hubs, chunks.parts, grad, loss, part_grad, part_loss),
-            **_sizes(1, width, PAIRS),
+    places = n + chunks.hub_of.numel()
+    loss, grad = unit.new_empty(places), unit.new_empty(places, width)
+    if n:
+        triton_kernels.pair_terms[(chunks.owner.numel(),)](
+            *(chunks.bounds, chunks.owner, chunks.place, pairs.columns, unit, margin, loss, grad),
+            positive=positive,
+            width=width,
+            block_width=triton.next_power_of_2(width),
+            **PAIRS,
         )
-    return loss, grad
+    return _joined(chunks, loss[:, None, None], n)[:, 0, 0], _joined(chunks, grad[:, None], n)[:, 0]
 
 
 def distances(a: Tensor, b: Tensor) -> Tensor:
@@ -191,27 +170,22 @@ def distances(a: Tensor, b: Tensor) -> Tensor:
     return out
 
 
-def count_within(a: Tensor, b: Tensor, radius: Tensor) -> Tensor:
-    """Counts for each row of ``b`` the rows of ``a`` nearer than a scalar radius, ``[n_b]``."""
-    return _over_spans(a, b, radius.float(), torch.int32)
+def reduce_distances(a: Tensor, b: Tensor, radius: Tensor | None = None) -> Tensor:
+    """Counts for each row of ``b`` the rows of ``a`` nearer than a scalar radius, int32 ``[n_b]``.
 
-
-def distance_sums(a: Tensor, b: Tensor) -> Tensor:
-    """Adds up for each row of ``b`` its distances to all of ``a``, float64 ``[n_b]``."""
-    return _over_spans(a, b, a, torch.float64)
-
-
-def _over_spans(a: Tensor, b: Tensor, radius: Tensor, dtype: torch.dtype) -> Tensor:
-    """Adds up what is found in each span of ``a``, ``[n_b]``: distances, or as integers, counts."""
+    Without a radius it adds up the distances to all of ``a``, in float64.
+    """
     parts, span = _spans(a, b)
+    dtype = torch.float64 if radius is None else torch.int32
     out = torch.zeros(parts, b.shape[0], dtype=dtype, device=a.device)
     if a.shape[0] and b.shape[0]:
         first = _columns(a)
         second = first if b is a else _columns(b)
         triton_kernels.reduce_distances[(triton.cdiv(b.shape[0], SIDE), parts)](
-            *(first, second, radius, out, a.shape[0], b.shape[0]),
+            *(first, second, a if radius is None else radius.float(), out),
+            *(a.shape[0], b.shape[0]),
             *(first.shape[1], second.shape[1], first.shape[0], span),
-            counts=dtype == torch.int32,
+            counts=radius is not None,
             **{"each": EACH, "lanes": LANES, "unroll": UNROLL, **DISTANCES},
         )
     return out.sum(dim=0)
@@ -240,20 +214,35 @@ def _columns(h: Tensor) -> Tensor:
 def _whole(pairs: Pattern) -> Chunks:
     """Takes every row as one chunk."""
     rows = torch.arange(pairs.num_rows, device=pairs.indptr.device)
-    first, last, none = pairs.indptr[:-1], pairs.indptr[1:], rows[:0]
-    return Chunks(first, last, rows, torch.full_like(rows, -1), none, none, num_slots=0)
+    return Chunks(pairs.indptr, rows, rows, pairs.indptr, rows[:0], rows[:0], rows[:0])
+
+
+def _joined(chunks: Chunks, sums: Tensor, n: int, weight: Tensor | None = None) -> Tensor:
+    """Adds what stands behind the rows ``[n + s, H, C]`` up at their hubs, by weight ``[s, H]``.
+
+    Returns the rows alone.
+    """
+    if not chunks.hubs.numel():
+        return sums
+    _, heads, channels = sums.shape
+    triton_kernels.join[(chunks.hubs.numel(), heads)](
+        *(chunks.hubs, chunks.parts, chunks.parts if weight is None else weight, sums, n),
+        weighed=weight is not None,
+        **_sizes(heads, channels, {}),
+    )
+    return sums[:n].clone()
+
+
+def _per_hub(chunks: Chunks, parts: Tensor, reduce: str) -> Tensor:
+    return torch.segment_reduce(parts, reduce, offsets=chunks.parts, axis=0, unsafe=True)
 
 
 def _score_matrix(att_src: Tensor, att_dst: Tensor) -> Tensor:
     """Lays both out as ``[H * C, 2 H]``, each head in its own rows: one product scores all."""
     heads = att_src.shape[0]
     own = torch.eye(heads, device=att_src.device)[:, None, :]  # [H, 1, H]
-    blocks = [att.float()[:, :, None] * own for att in (att_src, att_dst)]
+    blocks = [att[:, :, None] * own for att in (att_src, att_dst)]
     return torch.cat(blocks, dim=2).flatten(0, 1)
-
-
-def _floats(like: Tensor, *shape: int) -> Tensor:
-    return torch.empty(shape, dtype=torch.float32, device=like.device)
 
 
 def _sizes(heads: int, channels: int, program: dict[str, int]) -> dict[str, int]:

@@ -232,7 +232,7 @@ def count_within(a: Tensor, b: Tensor, radius: Tensor) -> Tensor:
     """Counts for each row of ``b`` the rows of ``a`` nearer than a scalar radius, ``[n_b]``."""
     module = _kernels(a)
     if module is not None:
-        found: Tensor = module.count_within(a, b, radius)
+        found: Tensor = module.reduce_distances(a, b, radius)
         return found
     counts = torch.zeros(b.shape[0], dtype=torch.int64, device=a.device)
     for _, block in distance_blocks(a, b):
@@ -240,39 +240,15 @@ def count_within(a: Tensor, b: Tensor, radius: Tensor) -> Tensor:
     return counts
 
 
-def neighbor_counts(h: Tensor, radius: Tensor) -> Tensor:
-    """Does :func:`count_within` of ``h`` with itself, computing each pair only once."""
-    if _kernels(h) is not None:
-        return count_within(h, h, radius)
-    counts = torch.zeros(h.shape[0], dtype=torch.int64, device=h.device)
-    for begin, block in _half_blocks(h):
-        inside, end = block < radius, begin + block.shape[0]
-        counts[begin:end] += inside.sum(dim=1)
-        counts[end:] += inside[:, block.shape[0] :].sum(dim=0)
-    return counts
-
-
 def mean_pairwise_distance(h: Tensor) -> Tensor:
     """Averages the distance between distinct rows of ``h``; a float64 scalar, 0 for one row."""
     module = _kernels(h)
     if module is not None:
-        total: Tensor = module.distance_sums(h, h).sum()
-    else:
-        total = torch.zeros((), dtype=torch.float64, device=h.device)
-        for _, block in _half_blocks(h):
-            square, beyond = block[:, : block.shape[0]], block[:, block.shape[0] :]
-            total += square.sum(dtype=torch.float64)  # the diagonal adds exactly zero
-            total += 2 * beyond.sum(dtype=torch.float64)
+        total: Tensor = module.reduce_distances(h, h).sum()
+    else:  # the diagonal adds exactly zero
+        blocks = (block.sum(dtype=torch.float64) for _, block in distance_blocks(h, h))
+        total = sum(blocks, torch.zeros((), dtype=torch.float64, device=h.device))
     return total / max(h.shape[0] * (h.shape[0] - 1), 1)
-
-
-def _half_blocks(h: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Yields ``(begin, distances)``, rows from ``begin`` on against these and all later ones."""
-    begin = 0
-    while begin < h.shape[0]:
-        step = max(1, BLOCK_ENTRIES // (h.shape[0] - begin))
-        yield begin, _distances(h[begin : begin + step], h[begin:])
-        begin += step
 
 
 def _distances(a: Tensor, b: Tensor) -> Tensor:

@@ -13,10 +13,9 @@ import triton.language as tl
 
 @triton.jit
 def attend_forward(
-    first,
-    last,
+    bounds,
     owner,
-    slot,
+    place,
     columns,
     wx,
     from_source,
@@ -27,11 +26,6 @@ def attend_forward(
     positive,
     lse,
     share,
-    part_minus,
-    part_plus,
-    part_top,
-    part_total,
-    part_above,
     heads: tl.constexpr,
     channels: tl.constexpr,
     block_channels: tl.constexpr,
@@ -40,10 +34,10 @@ def attend_forward(
     """Sums one chunk of a row's edges for one head; scores above zero apart from the rest."""
     chunk = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
-    begin = tl.load(first + chunk)
-    end = tl.load(last + chunk)
+    begin = tl.load(bounds + chunk)
+    end = tl.load(bounds + chunk + 1)
     row = tl.load(owner + chunk)
-    place = tl.load(slot + chunk)
+    to = tl.load(place + chunk)
     target = tl.load(at_target + row * heads + head)
     channel = tl.arange(0, block_channels)
     inside = channel < channels
@@ -71,90 +65,20 @@ def attend_forward(
         high = tl.where(score > 0, weight, 0.0)
         position = column[:, None] * (heads * channels) + head * channels + channel[None, :]
         value = tl.load(wx + position, mask=real[:, None] & inside[None, :], other=0.0)
-        value = value.to(tl.float32)
         plus += value * high[:, None]
         minus += value * (weight - high)[:, None]
         total += weight
         above += high
     plus_sum = tl.sum(plus, axis=0)
-    minus_sum = tl.sum(minus, axis=0)
     total_sum = tl.sum(total, axis=0)
-    above_sum = tl.sum(above, axis=0)
-    if place < 0:
-        scale = tl.where(total_sum > 0, 1.0 / total_sum, 0.0)
-        at_row = row * (heads * channels) + head * channels + channel
-        shift = tl.load(bias + head * channels + channel, mask=inside, other=0.0)
-        tl.store(out + at_row, (plus_sum + minus_sum) * scale + shift, mask=inside)
-        tl.store(positive + at_row, plus_sum * scale, mask=inside)
-        tl.store(lse + row * heads + head, tl.where(total_sum > 0, top + tl.log(total_sum), 0.0))
-        tl.store(share + row * heads + head, above_sum * scale)
-    else:
-        at_part = place * (heads * channels) + head * channels + channel
-        tl.store(part_minus + at_part, minus_sum, mask=inside)
-        tl.store(part_plus + at_part, plus_sum, mask=inside)
-        tl.store(part_top + place * heads + head, top)
-        tl.store(part_total + place * heads + head, total_sum)
-        tl.store(part_above + place * heads + head, above_sum)
-
-
-@triton.jit
-def attend_join(
-    hubs,
-    parts,
-    bias,
-    out,
-    positive,
-    lse,
-    share,
-    part_minus,
-    part_plus,
-    part_top,
-    part_total,
-    part_above,
-    heads: tl.constexpr,
-    channels: tl.constexpr,
-    block_channels: tl.constexpr,
-    block_edges: tl.constexpr,
-):
-    """Joins the parts of one hub for one head."""
-    hub = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1)
-    row = tl.load(hubs + hub)
-    begin = tl.load(parts + hub)
-    end = tl.load(parts + hub + 1)
-    channel = tl.arange(0, block_channels)
-    inside = channel < channels
-    offset = tl.arange(0, block_edges)
-    highest = tl.full([block_edges], float("-inf"), dtype=tl.float32)
-    for at in range(begin, end, block_edges):
-        part = at + offset
-        real = part < end
-        value = tl.load(part_top + part * heads + head, mask=real, other=float("-inf"))
-        highest = tl.maximum(highest, value)
-    top = tl.max(highest, axis=0)
-    minus = tl.zeros([block_edges, block_channels], dtype=tl.float32)
-    plus = tl.zeros([block_edges, block_channels], dtype=tl.float32)
-    total = tl.zeros([block_edges], dtype=tl.float32)
-    above = tl.zeros([block_edges], dtype=tl.float32)
-    for at in range(begin, end, block_edges):
-        part = at + offset
-        real = part < end
-        own = tl.load(part_top + part * heads + head, mask=real, other=float("-inf"))
-        scale = tl.where(real, tl.exp(own - top), 0.0)
-        total += scale * tl.load(part_total + part * heads + head, mask=real, other=0.0)
-        above += scale * tl.load(part_above + part * heads + head, mask=real, other=0.0)
-        position = part[:, None] * (heads * channels) + head * channels + channel[None, :]
-        wanted = real[:, None] & inside[None, :]
-        minus += scale[:, None] * tl.load(part_minus + position, mask=wanted, other=0.0)
-        plus += scale[:, None] * tl.load(part_plus + position, mask=wanted, other=0.0)
-    total_sum = tl.sum(total, axis=0)
-    plus_sum = tl.sum(plus, axis=0)
-    at_row = row * (heads * channels) + head * channels + channel
+    scale = tl.where(total_sum > 0, 1.0 / total_sum, 0.0)
     shift = tl.load(bias + head * channels + channel, mask=inside, other=0.0)
-    tl.store(out + at_row, (plus_sum + tl.sum(minus, axis=0)) / total_sum + shift, mask=inside)
-    tl.store(positive + at_row, plus_sum / total_sum, mask=inside)
-    tl.store(lse + row * heads + head, top + tl.log(total_sum))
-    tl.store(share + row * heads + head, tl.sum(above, axis=0) / total_sum)
+    at_place = to * (heads * channels) + head * channels + channel
+    both = (plus_sum + tl.sum(minus, axis=0)) * scale
+    tl.store(out + at_place, both + shift, mask=inside)
+    tl.store(positive + at_place, plus_sum * scale, mask=inside)
+    tl.store(lse + to * heads + head, tl.where(total_sum > 0, top + tl.log(total_sum), 0.0))
+    tl.store(share + to * heads + head, tl.sum(above, axis=0) * scale)
 
 
 @triton.jit
@@ -182,11 +106,11 @@ def attend_backward_targets(
     inside = channel < channels
     wanted = real[:, None] & inside[None, :]
     position = row[:, None] * (heads * channels) + head * channels + channel[None, :]
-    g = tl.load(grad + position, mask=wanted, other=0.0).to(tl.float32)
+    g = tl.load(grad + position, mask=wanted, other=0.0)
     shift = tl.load(bias + head * channels + channel, mask=inside, other=0.0)
-    value = tl.load(shown + position, mask=wanted, other=0.0).to(tl.float32) * undo
+    value = tl.load(shown + position, mask=wanted, other=0.0) * undo
     whole = tl.sum(g * (value - shift[None, :]), axis=1)
-    plus = tl.sum(g * tl.load(positive + position, mask=wanted, other=0.0).to(tl.float32), axis=1)
+    plus = tl.sum(g * tl.load(positive + position, mask=wanted, other=0.0), axis=1)
     part = tl.load(share + row * heads + head, mask=real, other=0.0)
     tl.store(delta + row * heads + head, whole, mask=real)
     tl.store(grad_target + row * heads + head, (1 - slope) * (plus - whole * part), mask=real)
@@ -194,10 +118,9 @@ def attend_backward_targets(
 
 @triton.jit
 def attend_backward_sources(
-    first,
-    last,
+    bounds,
     owner,
-    slot,
+    place,
     columns,
     grad,
     wx,
@@ -208,8 +131,6 @@ def attend_backward_sources(
     slope,
     grad_wx,
     grad_source,
-    part_wx,
-    part_source,
     heads: tl.constexpr,
     channels: tl.constexpr,
     block_channels: tl.constexpr,
@@ -218,15 +139,15 @@ def attend_backward_sources(
     """Collects the gradients of one chunk of a source's edges, one head."""
     chunk = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
-    begin = tl.load(first + chunk)
-    end = tl.load(last + chunk)
+    begin = tl.load(bounds + chunk)
+    end = tl.load(bounds + chunk + 1)
     row = tl.load(owner + chunk)
-    place = tl.load(slot + chunk)
+    to = tl.load(place + chunk)
     channel = tl.arange(0, block_channels)
     inside = channel < channels
     offset = tl.arange(0, block_edges)
     at_row = row * (heads * channels) + head * channels + channel
-    mine = tl.load(wx + at_row, mask=inside, other=0.0).to(tl.float32)
+    mine = tl.load(wx + at_row, mask=inside, other=0.0)
     source = tl.load(from_source + row * heads + head)
     rows = tl.zeros([block_edges, block_channels], dtype=tl.float32)
     scores = tl.zeros([block_edges], dtype=tl.float32)
@@ -241,55 +162,41 @@ def attend_backward_sources(
         weight = tl.where(real, weight, 0.0)
         position = column[:, None] * (heads * channels) + head * channels + channel[None, :]
         value = tl.load(grad + position, mask=real[:, None] & inside[None, :], other=0.0)
-        value = value.to(tl.float32)
         product = tl.sum(value * mine[None, :], axis=1)
         change = product - tl.load(delta + stats, mask=real, other=0.0)
         rows += value * weight[:, None]
         scores += weight * change * turn
-    row_sum = tl.sum(rows, axis=0)
-    score_sum = tl.sum(scores, axis=0)
-    if place < 0:
-        tl.store(grad_wx + at_row, row_sum, mask=inside)
-        tl.store(grad_source + row * heads + head, score_sum)
-    else:
-        at_part = place * (heads * channels) + head * channels + channel
-        tl.store(part_wx + at_part, row_sum, mask=inside)
-        tl.store(part_source + place * heads + head, score_sum)
+    at_place = to * (heads * channels) + head * channels + channel
+    tl.store(grad_wx + at_place, tl.sum(rows, axis=0), mask=inside)
+    tl.store(grad_source + to * heads + head, tl.sum(scores, axis=0))
 
 
 @triton.jit
-def join_sums(
+def join(
     hubs,
     parts,
-    grad_wx,
-    grad_source,
-    part_wx,
-    part_source,
+    weight,
+    rows,
+    num_rows,
+    weighed: tl.constexpr,
     heads: tl.constexpr,
     channels: tl.constexpr,
     block_channels: tl.constexpr,
-    block_edges: tl.constexpr,
 ):
-    """Adds up the parts of one hub for one head."""
+    """Adds up what stands behind the rows at one hub for one head, by weight if there is any."""
     hub = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
-    row = tl.load(hubs + hub)
-    begin = tl.load(parts + hub)
-    end = tl.load(parts + hub + 1)
     channel = tl.arange(0, block_channels)
     inside = channel < channels
-    offset = tl.arange(0, block_edges)
-    rows = tl.zeros([block_edges, block_channels], dtype=tl.float32)
-    scores = tl.zeros([block_edges], dtype=tl.float32)
-    for at in range(begin, end, block_edges):
-        part = at + offset
-        real = part < end
-        position = part[:, None] * (heads * channels) + head * channels + channel[None, :]
-        rows += tl.load(part_wx + position, mask=real[:, None] & inside[None, :], other=0.0)
-        scores += tl.load(part_source + part * heads + head, mask=real, other=0.0)
-    at_row = row * (heads * channels) + head * channels + channel
-    tl.store(grad_wx + at_row, tl.sum(rows, axis=0), mask=inside)
-    tl.store(grad_source + row * heads + head, tl.sum(scores, axis=0))
+    total = tl.zeros([block_channels], dtype=tl.float32)
+    for part in range(tl.load(parts + hub), tl.load(parts + hub + 1)):
+        position = ((num_rows + part) * heads + head) * channels + channel
+        value = tl.load(rows + position, mask=inside, other=0.0)
+        if weighed:
+            value *= tl.load(weight + part * heads + head)
+        total += value
+    at_row = (tl.load(hubs + hub) * heads + head) * channels + channel
+    tl.store(rows + at_row, total, mask=inside)
 
 
 @triton.jit
@@ -312,17 +219,14 @@ def drop(seed, rows, out, size, dropped, scale, rectify: tl.constexpr, share: tl
 
 @triton.jit
 def pair_terms(
-    first,
-    last,
+    bounds,
     owner,
-    slot,
+    place,
     columns,
     unit,
     margin,
     loss,
     grad,
-    part_loss,
-    part_grad,
     positive: tl.constexpr,
     width: tl.constexpr,
     block_width: tl.constexpr,
@@ -330,10 +234,10 @@ def pair_terms(
 ):
     """Sums the terms of one chunk of a row's pairs."""
     chunk = tl.program_id(0).to(tl.int64)
-    begin = tl.load(first + chunk)
-    end = tl.load(last + chunk)
+    begin = tl.load(bounds + chunk)
+    end = tl.load(bounds + chunk + 1)
     row = tl.load(owner + chunk)
-    place = tl.load(slot + chunk)
+    to = tl.load(place + chunk)
     channel = tl.arange(0, block_width)
     inside = channel < width
     offset = tl.arange(0, block_edges)
@@ -357,14 +261,8 @@ def pair_terms(
         total += tl.where(real, term, 0.0)
         # Both ends see the pair, so that each sees half of what it costs: slopes are doubled.
         rows += tl.where(real & (score == kept), slope, 0.0)[:, None] * value
-    row_sum = tl.sum(rows, axis=0)
-    total_sum = tl.sum(total, axis=0)
-    if place < 0:
-        tl.store(grad + row * width + channel, row_sum, mask=inside)
-        tl.store(loss + row, total_sum)
-    else:
-        tl.store(part_grad + place * width + channel, row_sum, mask=inside)
-        tl.store(part_loss + place, total_sum)
+    tl.store(grad + to * width + channel, tl.sum(rows, axis=0), mask=inside)
+    tl.store(loss + to, tl.sum(total, axis=0))
 
 
 # Every kernel of distances takes them from ``tile``, which adds squared differences column by

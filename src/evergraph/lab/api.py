@@ -16,10 +16,11 @@ from evergraph.errors import InputError
 from evergraph.events import OnEvent
 from evergraph.files import make_folder, read_json, replacing, write_atomic, write_json
 from evergraph.lab.engines import OnDone, OnMessage, Resources, run_locally, run_on_ray
-from evergraph.lab.folder import Job, finished_runs, make_jobs, read_config
-from evergraph.lab.runs import execute, identify
+from evergraph.lab.folder import Run, finished_runs, make_runs
+from evergraph.lab.runs import Place, execute, identify
 from evergraph.lab.summary import collect_results, compare_pairs, summarise_grid
 from evergraph.lab.tables import Sheet, as_markdown, comparison_sheet, grid_sheet, stream_sheet
+from evergraph.launch import check_workers, launch
 from evergraph.methods import METHODS
 from evergraph.stream import Graph
 
@@ -38,6 +39,7 @@ def run(
     on_event: OnEvent | None = None,
     device: str = "auto",
     data_root: str | Path | None = None,
+    workers: int | Mapping[str, Any] = 1,
 ) -> dict[str, Any]:
     """Runs one method on one dataset with one seed, as ``evergraph run`` does.
 
@@ -51,25 +53,34 @@ def run(
         on_event: Called with every :class:`~evergraph.events.Event` of the training loop.
         device: ``auto``, ``cpu`` or ``cuda``.
         data_root: Where datasets are; ``EVERGRAPH_DATA`` by default.
+        workers: How many processes share the run; or a mapping that also has ``engine``,
+            ``address`` and ``gpus_per_worker``.
 
     Returns:
         The content of ``results.json``: the accuracy matrix, PM, FM, Current, seconds and more.
     """
-    graph = dataset if isinstance(dataset, Graph) else None
+    graph, how = dataset if isinstance(dataset, Graph) else None, check_workers(workers)
     name = graph.name if graph is not None else str(dataset)
     shared, variant = dict(settings or {}), Variant.parse(method)
     check_shared(shared, [variant.name])
     place = Variant.parse_dataset(name) if graph is None else Variant(name=name, label=name)
     config = resolve(place, variant, seed, shared, presets)
     with TemporaryDirectory(prefix="evergraph-") as passing:
-        return execute(
-            config,
-            Path(passing, "run") if output is None else Path(output),
-            device=device,
-            data_root=Path(data_root) if data_root else None,
-            on_event=on_event,
-            graph=graph,
-        )
+        folder = Path(passing, "run") if output is None else Path(output)
+        where = Place(device, Path(data_root) if data_root else None)
+        described = Run(folder, config)
+        if workers == 1:
+            return execute(described, where, on_event, graph)
+        if graph is not None or on_event is not None:
+            what = "on_event" if graph is None else "dataset"
+            raise InputError(
+                f"Expected a dataset by its name, and no 'on_event', with several workers (got "
+                f"another '{what}'); leave 'workers' out."
+            )
+        described.claim()
+        there = ["--data-root", str(data_root)] if data_root else []
+        launch(("resume", str(folder), "--device", device, *there), **how, quiet=True)
+        return described.results
 
 
 def compare(
@@ -109,7 +120,7 @@ def compare(
     resources = Resources(device, root, jobs=jobs)
     with TemporaryDirectory(prefix="evergraph-") as passing:
         folder = Path(passing if output is None else output)
-        check_finished(run_grid(make_jobs(configs, folder), resources))
+        check_finished(run_grid(make_runs(configs, folder), resources))
         return summarise(folder, configs[0].label)[0]
 
 
@@ -126,8 +137,8 @@ def summarise(output: Path, reference: str | None) -> tuple[list[dict[str, Any]]
     comparisons = compare_pairs(results, reference)
     write_json(output / "summary.json", summary)
     write_json(output / "comparisons.json", comparisons)
-    more = (stream_sheet(summary), comparison_sheet(comparisons))
-    sheets = [grid_sheet(summary), *(sheet for sheet in more if sheet.rows)]
+    sheets = [grid_sheet(summary), stream_sheet(summary), comparison_sheet(comparisons)]
+    sheets = [sheet for sheet in sheets if sheet.rows]
     write_atomic(output / "summary.md", as_markdown(sheets).encode())
     return summary, sheets
 
@@ -159,28 +170,26 @@ def grid_configs(
 
 
 def run_grid(
-    jobs: Sequence[Job],
+    runs: Sequence[Run],
     resources: Resources | None = None,
     on_message: OnMessage = lambda *told: None,
-    on_done: OnDone = lambda job, results, note: None,
+    on_done: OnDone = lambda run, results, note: None,
 ) -> dict[str, str]:
-    """Runs every job that is not finished; returns why some failed, by their names.
+    """Runs what is not finished; returns why some failed, by their names.
 
-    ``on_message`` takes progress where the engine knows of any, ``on_done`` each job with its
+    ``on_message`` takes progress where the engine knows of any, ``on_done`` each run with its
     results and None or :data:`FINISHED_BEFORE`, or with no results and why it failed.
     """
     resources = resources or Resources()
     waiting = []
-    for job in jobs:
-        results = job.finished()
+    for run in runs:
+        results = run.finished()
         if results is None:
-            waiting.append(job)
+            waiting.append(run)
         else:
-            on_done(job, results, FINISHED_BEFORE)
-    if not waiting:
-        return {}
-    run = run_on_ray if resources.engine == "ray" else run_locally
-    return run(waiting, resources, on_message, on_done)
+            on_done(run, results, FINISHED_BEFORE)
+    engine = run_on_ray if resources.engine == "ray" else run_locally
+    return engine(waiting, resources, on_message, on_done) if waiting else {}
 
 
 def check_finished(failed: Mapping[str, str]) -> None:
@@ -205,32 +214,31 @@ def merge_runs(
     labelled = None if wanted is None else {config.hash: config for config in wanted}
     found: dict[tuple[str, str], tuple[Path, RunConfig]] = {}
     for source in sources:  # everything is checked before anything is copied
-        folders = finished_runs(source)
-        if not folders:
+        there = finished_runs(source)
+        if not there:
             raise InputError(
                 f"Expected '--merge' to name a folder with finished runs (got '{source}'); "
                 "check the path."
             )
-        for folder in folders:
-            there = read_config(folder)
-            config = there if labelled is None else labelled.get(there.hash)
+        for run in there:
+            config = run.config if labelled is None else labelled.get(run.config.hash)
             if config is not None:
-                found.setdefault((config.hash, config.label), (folder, config))
-    jobs = make_jobs([config for _, config in found.values()], output)
-    copies = [
-        (folder, job)
-        for (folder, _), job in zip(found.values(), jobs, strict=True)
-        if job.finished() is None
+                found.setdefault((config.hash, config.label), (run.path, config))
+    copies = make_runs([config for _, config in found.values()], output)
+    new = [
+        (path, copy)
+        for (path, _), copy in zip(found.values(), copies, strict=True)
+        if copy.finished() is None
     ]
-    for folder, job in copies:
-        with replacing(job.path) as beside:
-            shutil.copytree(folder, beside)
+    for path, copy in new:
+        with replacing(copy.path) as beside:
+            shutil.copytree(path, beside)
             results = read_json(beside / "results.json")
-            write_json(beside / "results.json", {**results, **identify(job.config)})
-            write_atomic(beside / "config.yaml", job.config.to_yaml().encode())
-    return len(copies)
+            write_json(beside / "results.json", {**results, **identify(copy.config)})
+            write_atomic(beside / "config.yaml", copy.config.to_yaml().encode())
+    return len(new)
 
 
-def runs_by_hash(output: Path) -> dict[str, Path]:
+def runs_by_hash(output: Path) -> dict[str, Run]:
     """Finds the finished runs of a grid's folder by the hash of their configuration."""
-    return {read_config(folder).hash: folder for folder in finished_runs(output / "runs")}
+    return {run.config.hash: run for run in finished_runs(output / "runs")}

@@ -14,7 +14,7 @@ from torch import Tensor
 from evergraph.kernels.ops import mean_pairwise_distance
 from evergraph.methods import TaskContext
 from evergraph.stream import Adjacency, TaskStream
-from evergraph.train import Learner
+from evergraph.train import Learner, predict
 
 
 class Diagnostics:
@@ -59,11 +59,18 @@ class Diagnostics:
             self.chosen_by[int(label)] = (part["nodes"].cpu(), part["h"].cpu())
 
     def _describe(self, learner: Learner, ctx: TaskContext) -> dict[str, Any]:
-        logits = learner.method.predict_logits(ctx).cpu()
+        logits = predict(learner, ctx).cpu()
         before, after = ctx.view.adjacency.to("cpu"), ctx.adjacency.to("cpu")
-        result: dict[str, Any] = {"degree_accuracy": self._accuracy_by_degree(logits, before)}
-        buffer = learner.method.buffer
-        kept = {} if buffer is None else buffer.picks
+        # All test nodes are split at their median degree in the unedited final graph.
+        nodes = _judged(self.stream)
+        right = (logits[nodes].argmax(dim=1) == self.stream.labels[nodes]).float()
+        low = before.degree[nodes] <= before.degree[nodes].median()
+        parts = {"low": right[low], "high": right[~low]}
+        accuracy = {
+            k: 100 * float(part.mean()) if part.numel() else None for k, part in parts.items()
+        }
+        result: dict[str, Any] = {"degree_accuracy": accuracy}
+        kept = {} if learner.method.buffer is None else learner.method.buffer.picks
         picks = {label: nodes.cpu() for label, nodes in kept.items()}
         if ctx.model is not None:
             h = ctx.embed().cpu()
@@ -87,21 +94,19 @@ class Diagnostics:
             diversity[label] = _ratio(mean_pairwise_distance(mine), overall) if apart else None
             centrality[label] = _ratio((mine - h.mean(dim=0)).norm(dim=1).mean(), overall)
         nodes, labels = torch.cat(list(picks.values())), self.stream.labels
-        graphs = {"before": before, "after": after}
-        homophily = {
-            name: {
-                c: float(node_homophily(graph, kept, labels).mean()) for c, kept in picks.items()
-            }
-            for name, graph in graphs.items()
-        }
-        degrees = {name: graph.degree[nodes] for name, graph in graphs.items()}
+        homophily, isolated, degree = {}, {}, {}
+        for name, graph in (("before", before), ("after", after)):
+            shares = {c: node_homophily(graph, kept, labels).mean() for c, kept in picks.items()}
+            homophily[name] = _with_mean({c: float(share) for c, share in shares.items()})
+            isolated[name] = int((graph.degree[nodes] == 0).sum())
+            degree[name] = float(graph.degree[nodes].float().mean())
         return {
             "buffer_sizes": {str(label): kept.numel() for label, kept in picks.items()},
             "buffer_diversity": _with_mean(diversity),
             "distance_from_centre": _with_mean(centrality),
-            "buffer_homophily": {name: _with_mean(part) for name, part in homophily.items()},
-            "isolated_buffer_nodes": {key: int((d == 0).sum()) for key, d in degrees.items()},
-            "buffer_degree": {key: float(d.float().mean()) for key, d in degrees.items()},
+            "buffer_homophily": homophily,
+            "isolated_buffer_nodes": isolated,
+            "buffer_degree": degree,
         }
 
     def _correct_diversity(self, h: Tensor, logits: Tensor) -> dict[int, float | None]:
@@ -111,26 +116,14 @@ class Diagnostics:
         """
         result: dict[int, float | None] = {}
         everyone = torch.cat([task.train_nodes for task in self.stream.tasks])
-        judged = _judged(self.stream)
-        for label in torch.unique(self.stream.labels[everyone]).tolist():
-            train = everyone[self.stream.labels[everyone] == label]
-            nodes = judged[self.stream.labels[judged] == label]
-            distance = (h[nodes] - h[train].mean(dim=0)).norm(dim=1)
-            right = logits[nodes].argmax(dim=1) == label
-            mean = distance[right].mean() if bool(right.any()) else None
-            result[label] = None if mean is None else _ratio(mean, distance.mean())
+        judged, labels = _judged(self.stream), self.stream.labels
+        for label in torch.unique(labels[everyone]).tolist():
+            nodes = judged[labels[judged] == label]
+            centre = h[everyone[labels[everyone] == label]].mean(dim=0)
+            distance = (h[nodes] - centre).norm(dim=1)
+            right = distance[logits[nodes].argmax(dim=1) == label]
+            result[label] = _ratio(right.mean(), distance.mean()) if right.numel() else None
         return result
-
-    def _accuracy_by_degree(self, logits: Tensor, graph: Adjacency) -> dict[str, float | None]:
-        """Splits all test nodes at their median degree in the unedited final graph."""
-        nodes = _judged(self.stream)
-        right = (logits[nodes].argmax(dim=1) == self.stream.labels[nodes]).float()
-        degree = graph.degree[nodes]
-        low = degree <= degree.median()
-        return {
-            name: 100 * float(right[rows].mean()) if bool(rows.any()) else None
-            for name, rows in (("low", low), ("high", ~low))
-        }
 
 
 def node_homophily(graph: Adjacency, nodes: Tensor, labels: Tensor) -> Tensor:
@@ -182,16 +175,11 @@ def embedding_sample(
         ``roles`` holds a letter per node: ``b`` in the buffer, ``t`` another training node,
         ``e`` evaluated. Nothing if an embedding is not finite.
     """
-    limit = MAX_NODES // 2
-    fits = sum(nodes.numel() for nodes in picks.values()) <= limit
-    share = limit if fits else max(limit // len(picks), 1)
-    kept = [nodes[:share] for nodes in picks.values()]
-    buffer = torch.cat(kept)[:limit] if kept else torch.empty(0, dtype=torch.int64)
-    train = torch.cat([task.train_nodes for task in stream.tasks])
-    judged = _judged(stream)
-    everyone = torch.cat([*picks.values(), buffer])
-    others = torch.cat([train[~torch.isin(train, everyone)], judged])
-    others = others[torch.argsort(others)]
+    limit, train = MAX_NODES // 2, torch.cat([task.train_nodes for task in stream.tasks])
+    kept = torch.cat([*picks.values(), train[:0]])
+    share = limit if kept.numel() <= limit else max(limit // len(picks), 1)
+    buffer = torch.cat([*(nodes[:share] for nodes in picks.values()), train[:0]])[:limit]
+    others = torch.cat([train[~torch.isin(train, kept)], _judged(stream)]).sort().values
     others = others[torch.argsort(stream.labels[others], stable=True)]
     others = others[evenly(others.numel(), MAX_NODES - buffer.numel())]
     nodes = torch.cat([buffer, others])

@@ -24,25 +24,22 @@ from typing import Annotated, Any
 
 import torch
 
-from evergraph.errors import InputError, unknown_name
-from evergraph.events import Epoch, Event, Stage, TaskDone
-from evergraph.lab import import_extra
-from evergraph.lab.folder import Job
-from evergraph.lab.runs import Place, run_job
-from evergraph.nn.device import pick_device
+from evergraph.device import pick_device
+from evergraph.errors import InputError, import_extra, unknown_name
+from evergraph.events import Epoch, Event, Stage, TaskDone, TaskStarted
+from evergraph.lab.folder import Run
+from evergraph.lab.runs import Place, execute, graph_of
+from evergraph.launch import RAY, connect
 
 #: Least seconds between two progress messages of a worker.
 MESSAGE_INTERVAL = 0.2
-RAY = ("ray", "ray", "Ray for '--engine ray'")
 #: How often a job is given out again after its worker in a Ray cluster was lost.
 RETRIES = 3
-#: Bytes that a Ray cluster of our own keeps for what jobs return.
-OBJECT_STORE = 100 * 2**20
 
 
 #: Takes what a worker tells: its number, the name of its job, part done in [0, 1], and a text.
 OnMessage = Callable[[int, str, float, str], None]
-OnDone = Callable[[Job, dict[str, Any] | None, str | None], None]
+OnDone = Callable[[Run, dict[str, Any] | None, str | None], None]
 
 
 def check_at_least(least: int, **counts: float | None) -> None:
@@ -94,7 +91,7 @@ class Resources(Place):
 
 
 def run_locally(
-    jobs: Sequence[Job], resources: Resources, on_message: OnMessage, on_done: OnDone
+    jobs: Sequence[Run], resources: Resources, on_message: OnMessage, on_done: OnDone
 ) -> dict[str, str]:
     """Runs jobs in worker processes on this machine; returns why some failed, by their names."""
     context = multiprocessing.get_context("spawn")
@@ -136,13 +133,15 @@ def _interrupts_held() -> Iterator[None]:
 
 
 def _follow(
-    futures: Mapping[Future[dict[str, Any]], Job],
+    futures: Mapping[Future[dict[str, Any]], Run],
     on_done: OnDone,
     between: Callable[[], None] = lambda: None,
 ) -> dict[str, str]:
-    """Waits until every job is done; returns why some failed, by their names."""
-    failed = {}
-    pending = set(futures)
+    """Waits until every job is done; returns why some failed, by their names.
+
+    What ends the whole grid is raised.
+    """
+    failed, pending = dict[str, str](), set(futures)
     while pending:
         done, pending = wait(pending, timeout=MESSAGE_INTERVAL, return_when=FIRST_COMPLETED)
         between()
@@ -151,26 +150,22 @@ def _follow(
             if error is None:
                 on_done(job, future.result(), None)
                 continue
-            failed[job.name] = _reason(job, error)
-            on_done(job, None, failed[job.name])
+            if isinstance(error, BrokenProcessPool):
+                raise InputError(
+                    f"Expected the worker of '{job.name}' to finish (it was killed, perhaps for "
+                    "memory); run the same command again to continue, with fewer --jobs."
+                ) from None
+            reason = f"its worker was lost {RETRIES + 1} times, perhaps for memory"
+            ray = sys.modules.get("ray")  # which wraps what a job raised, if it raised anything
+            if ray is not None and isinstance(error, ray.exceptions.RayError):
+                error = getattr(error, "cause", None)
+            if isinstance(error, InputError | KeyboardInterrupt):
+                raise error from None
+            if error is not None:
+                reason = f"{type(error).__name__}: {error}"
+            failed[job.name] = reason
+            on_done(job, None, reason)
     return failed
-
-
-def _reason(job: Job, error: BaseException) -> str:
-    """Says why a job failed; raises what ends the whole grid."""
-    if isinstance(error, BrokenProcessPool):
-        raise InputError(
-            f"Expected the worker of '{job.name}' to finish (it was killed, perhaps for "
-            "memory); run the same command again to continue, with fewer --jobs."
-        ) from None
-    ray = sys.modules.get("ray")  # which wraps what a job raised
-    if ray is not None and isinstance(error, ray.exceptions.RayError):
-        if not hasattr(error, "cause"):
-            return f"its worker was lost {RETRIES + 1} times, perhaps for memory"
-        error = error.cause
-    if isinstance(error, InputError | KeyboardInterrupt):
-        raise error from None
-    return f"{type(error).__name__}: {error}"
 
 
 _messages: Any = None
@@ -181,56 +176,35 @@ def _start_worker(messages: Any, threads: int) -> None:
     _messages = messages
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     torch.set_num_threads(threads)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
 
-
-def _leave_with_parent() -> None:
-    """Ends this worker when its parent is gone; run folders stay resumable."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
+    def leave_with_parent() -> None:
+        parent = multiprocessing.parent_process()
+        assert parent is not None
         parent.join()
-        os._exit(1)
+        os._exit(1)  # run folders stay resumable
+
+    threading.Thread(target=leave_with_parent, daemon=True).start()
 
 
-def _run_in_worker(job: Job, resources: Resources) -> dict[str, Any]:
-    describe = ProgressText()
-    last = 0.0
+def _run_in_worker(job: Run, resources: Resources) -> dict[str, Any]:
+    describe, last = ProgressText(), 0.0
 
     def tell(event: Event) -> None:
         nonlocal last
         part, text = describe(event)
-        now = time.monotonic()
-        if now - last >= MESSAGE_INTERVAL:
+        if (now := time.monotonic()) - last >= MESSAGE_INTERVAL:
             last = now
             _messages.put((os.getpid(), job.name, part, text))
 
-    return run_job(job, resources, tell, keep_graph=True)
+    graph = graph_of(job.config.dataset, resources.data_root, **job.config.dataset_options)
+    return execute(job, resources, tell, graph)
 
 
 def run_on_ray(
-    jobs: Sequence[Job], resources: Resources, on_message: OnMessage, on_done: OnDone
+    jobs: Sequence[Run], resources: Resources, on_message: OnMessage, on_done: OnDone
 ) -> dict[str, str]:
     """Runs jobs as tasks of a Ray cluster; returns why some failed, by their names."""
-    ray = import_extra(*RAY)
-    quiet = {"log_to_driver": False, "logging_level": "ERROR", "ignore_reinit_error": True}
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # A job that asks for no part of a GPU may still use the one there is.
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    own = {  # nobody outside this machine can reach it
-        "num_cpus": resources.num_workers,
-        "include_dashboard": False,
-        "object_store_memory": OBJECT_STORE,
-        "_node_ip_address": "127.0.0.1",
-    }
-    try:
-        ray.init(resources.address, **quiet, **({} if resources.address else own))
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError):
-        if resources.address is None:
-            raise
-        raise InputError(
-            f"Expected '--address' to name a running Ray cluster (got '{resources.address}'); "
-            "start one with 'ray start --head' or leave the option out."
-        ) from None
+    ray = connect(resources.address, resources.num_workers)
     try:
         root = resources.data_root
         there = replace(resources, data_root=None if root is None else root.resolve())
@@ -238,19 +212,20 @@ def run_on_ray(
         task = task.options(name="evergraph job")
         futures = {}
         for job in jobs:
-            lasting = replace(job, path=job.path.resolve())
+            lasting = Run(job.path.resolve(), job.config, trial=job.trial)
             futures[task.remote(lasting, there, os.getcwd()).future()] = job
         return _follow(futures, on_done)
     finally:
         ray.shutdown()
 
 
-def _run_remotely(job: Job, resources: Resources, home: str) -> dict[str, Any]:
+def _run_remotely(job: Run, resources: Resources, home: str) -> dict[str, Any]:
     """Runs one job in a worker of the cluster."""
     torch.set_num_threads(resources.threads)
     if Path(home).is_dir():
         os.chdir(home)  # paths of graphs may be relative
-    return run_job(job, resources, keep_graph=True)
+    graph = graph_of(job.config.dataset, resources.data_root, **job.config.dataset_options)
+    return execute(job, resources, graph=graph)
 
 
 class ProgressText:
@@ -262,15 +237,15 @@ class ProgressText:
 
     def __call__(self, event: Event) -> tuple[float, str]:
         """Returns how far the run is and what it is at."""
+        if isinstance(event, TaskStarted):
+            self.num_tasks = event.num_tasks
+        done, text = 0.0, f"task {event.task + 1}/{self.num_tasks}"
         if isinstance(event, TaskDone):
             self.accuracy = f" · accuracy {sum(event.row) / len(event.row):.1f} %"
-            return (event.task + 1) / self.num_tasks, f"task {event.task + 1} done{self.accuracy}"
-        if isinstance(event, Epoch | Stage):
-            if isinstance(event, Stage):
-                done = event.done / event.total
-            else:
-                done = event.epoch / event.num_epochs if event.stage == "classify" else 0.0
-            text = f"task {event.task + 1}/{self.num_tasks} {event.stage}"
-            return (event.task + done) / self.num_tasks, text + self.accuracy
-        self.num_tasks = event.num_tasks
-        return event.task / self.num_tasks, f"task {event.task + 1}/{self.num_tasks}{self.accuracy}"
+            done, text = 1.0, f"task {event.task + 1} done"
+        elif isinstance(event, Stage):
+            done, text = event.done / event.total, f"{text} {event.stage}"
+        elif isinstance(event, Epoch):
+            done = event.epoch / event.num_epochs if event.stage == "classify" else 0.0
+            text = f"{text} {event.stage}"
+        return (event.task + done) / self.num_tasks, text + self.accuracy

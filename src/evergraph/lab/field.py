@@ -17,11 +17,10 @@ from evergraph import __version__
 from evergraph.config import RunConfig, Variant, resolve
 from evergraph.errors import InputError, one_line
 from evergraph.files import make_folder, read_json, write_json
-from evergraph.lab.folder import finished_runs, read_config, read_results, slug
+from evergraph.lab.folder import finished_runs, slug
 from evergraph.lab.paper.experiments import FIELD_STREAMS
-from evergraph.lab.report.collect import Run
-from evergraph.lab.summary import mean_std
-from evergraph.lab.tables import Sheet, claims, number, size
+from evergraph.lab.summary import grouped, mean_std
+from evergraph.lab.tables import METRICS, Sheet, claimed, number, size
 from evergraph.methods import METHODS
 from evergraph.stream.datasets import DATASETS
 from evergraph.validation import Config, parse
@@ -170,35 +169,27 @@ def _check_values(row: FieldRow) -> None:
 
 def rows_of_runs(folder: Path) -> list[FieldRow]:
     """Makes rows of the finished runs below a folder, checked as those of others are."""
-    groups: dict[str, dict[int, tuple[RunConfig, Any, str]]] = {}
-    for path in finished_runs(folder):
-        config, results = read_config(path), read_results(path / "results.json")
-        packages = Run(path, results).environment.get("packages", {})
-        version = str(packages.get("evergraph", __version__))
-        groups.setdefault(config.variant_hash, {})[config.seed] = (config, results, version)
     rows = []
-    for variant, by_seed in groups.items():
+    for variant, found in grouped(finished_runs(folder), lambda r: r.config.variant_hash).items():
+        by_seed = {run.config.seed: run for run in found}
         runs = [by_seed[seed] for seed in sorted(by_seed)]
-        config, first, _ = runs[0]
-        printed = claims(config.dataset, config.method, first["settings"], config.protocol.hash)
-        columns = {
-            key: [
-                None if results[key] is None else round(results[key], 4) for _, results, _ in runs
-            ]
-            for key in ("pm", "fm", "current")
-        }
+        config, results = runs[0].config, [run.results for run in runs]
+        packages = [run.environment.get("packages", {}) for run in runs]
         content = {
             "schema_version": 1,
             "config": config.model_dump(mode="json", exclude={"seed"}),
             "protocol_hash": config.protocol.hash,
             "variant_hash": variant,
-            "version": " and ".join(sorted({version for _, _, version in runs})),
+            "version": " and ".join(sorted({p.get("evergraph", __version__) for p in packages})),
             "seeds": sorted(by_seed),
-            **columns,
-            "seconds": [round(results["seconds"]["total"], 3) for _, results, _ in runs],
-            "memory_bytes": [results["memory_bytes"] for _, results, _ in runs],
+            **{
+                key: [r[key] if r[key] is None else round(r[key], 4) for r in results]
+                for key in METRICS
+            },
+            "seconds": [round(one["seconds"]["total"], 3) for one in results],
+            "memory_bytes": [one["memory_bytes"] for one in results],
         }
-        if printed:
+        if printed := claimed(results[0]):
             means = {key: claim["mean"] for key, claim in printed.items()}
             content["published"] = {**means, "source": "Choi et al. (DSLR), Tables 2 and 15"}
         rows.append(check_row(content, f"{folder} · {config.label}"))

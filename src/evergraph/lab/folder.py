@@ -1,44 +1,88 @@
-"""A run's folder: where it lies, and what it holds of finished work, checked before believed."""
+"""A run and its folder: where it lies, and what it holds of finished work, checked before believed.
+
+Everything that is told of runs, in tables, pages, figures and verdicts, is a view of :class:`Run`.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
-from torch import Tensor
 
 from evergraph import files
 from evergraph.config import SCHEMA_VERSION, RunConfig, load_mapping
 from evergraph.errors import InputError
-from evergraph.nn import ModelConfig
-from evergraph.stream import TaskStream
 from evergraph.train import Learner, learner_state, restore_learner
 
 #: The learner after a task, its plain values as JSON beside the tensors.
 FILE = "learner.safetensors"
 
 
-@dataclass(frozen=True)
-class Job:
+class Run:
     """One run and its folder, the unit of truth; of a ``trial`` the scores alone matter.
 
     ``config.yaml`` · ``environment.json`` · ``events.jsonl`` · ``checkpoint/`` ·
-    ``results.json``, which exists only when the run is finished.
+    ``results.json``, which exists only when the run is finished. Files are read when asked for.
     """
 
-    config: RunConfig
-    path: Path
-    trial: bool = False
+    def __init__(self, path: Path, config: RunConfig | None = None, *, trial: bool = False) -> None:
+        self.path, self.trial = path, trial
+        if config is not None:
+            self.config = config
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """The complete configuration: the one given, or that of the folder."""
+        path = self.path / "config.yaml"
+        try:
+            text = files.read_regular(path).decode()
+        except (OSError, UnicodeDecodeError):
+            raise InputError(
+                f"Expected '{self.path}' to hold a run (got no readable config.yaml); check the "
+                "path."
+            ) from None
+        return RunConfig.from_values(load_mapping(text, str(path)))
 
     @property
     def name(self) -> str:
         """What progress shows."""
         return f"{self.config.dataset_name} · {self.config.label} · seed {self.config.seed}"
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there are results."""
+        return "results" in vars(self) or (self.path / "results.json").exists()
+
+    @cached_property
+    def results(self) -> dict[str, Any]:
+        """What came of it."""
+        return read_results(self.path / "results.json")
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """Where the run took place; nothing if that was not kept."""
+        path = self.path / "environment.json"
+        content = files.read_json(path) if path.exists() else {}
+        return content if isinstance(content, dict) else {}
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What happened task by task; nothing if that was not kept."""
+        path = self.path / "events.jsonl"
+        try:
+            text = path.read_text(encoding="utf-8") if path.exists() else ""
+            return [dict(json.loads(line)) for line in text.splitlines()]
+        except (ValueError, TypeError):
+            raise InputError(
+                f"Expected '{path}' to hold one JSON object per line (it does not); restore it "
+                "or remove it."
+            ) from None
 
     def finished(self) -> dict[str, Any] | None:
         """Returns the results if this run is finished here, None if it may run here.
@@ -46,15 +90,14 @@ class Job:
         Refuses a folder that holds another run or other files; writes nothing.
         """
         if (self.path / "config.yaml").exists():
-            there = read_config(self.path)
+            there = Run(self.path).config
             if there.hash != self.config.hash:
                 raise InputError(
                     f"Expected '--output' without another run (got '{self.path}', which holds "
                     f"{there.method} on {there.dataset}, seed {there.seed}, with other settings); "
                     "choose another folder."
                 )
-            results = self.path / "results.json"
-            return read_results(results) if results.exists() else None
+            return self.results if self.is_finished else None
         check_output(self.path)
         # A kill while a file was being written leaves only that file's unfinished twin.
         entries = self.path.iterdir() if self.path.exists() else ()
@@ -73,17 +116,45 @@ class Job:
             files.write_atomic(self.path / "config.yaml", self.config.to_yaml().encode())
         return finished
 
+    def save_checkpoint(self, learner: Learner, done: list[dict[str, Any]]) -> None:
+        """Writes the learner just after a task, and a record per finished task, over the last."""
+        files.make_folder(self.path / "checkpoint")
+        state = {**learner_state(learner), "done": done, "config": self.config.hash}
+        content = files.pack({"sha256": files.checksum(state), **state})
+        files.write_atomic(self.path / "checkpoint" / FILE, content)
 
-def read_config(folder: Path) -> RunConfig:
-    """Reads the configuration of the run that a folder holds."""
-    path = folder / "config.yaml"
-    try:
-        text = files.read_regular(path).decode()
-    except (OSError, UnicodeDecodeError):
-        raise InputError(
-            f"Expected '{folder}' to hold a run (got no readable config.yaml); check the path."
-        ) from None
-    return RunConfig.from_values(load_mapping(text, str(path)))
+    def load_checkpoint(self, learner: Learner, device: torch.device) -> list[dict[str, Any]]:
+        """Restores a learner in place; returns the records of finished tasks, [] without any."""
+        state = self.read_checkpoint(device)
+        if state is None:
+            return []
+        try:
+            if state.get("config", self.config.hash) != self.config.hash:
+                raise ValueError("another run")
+            restore_learner(learner, state, self.config.model, device)
+            return list(state["done"])
+        except Exception:  # what a method makes of the state of another one is anything
+            raise self._damaged() from None
+
+    def read_checkpoint(self, device: torch.device | str = "cpu") -> dict[str, Any] | None:
+        """Reads the last checkpoint as plain values and tensors, None without any."""
+        path = self.path / "checkpoint" / FILE
+        if not path.exists():
+            return None
+        try:
+            state: dict[str, Any] = files.unpack(files.read_regular(path))
+            if state.pop("sha256") != files.checksum(state):
+                raise ValueError("other bits")
+        except Exception:  # damaged content raises anything
+            raise self._damaged() from None
+        return dict(files.to_device(state, device))
+
+    def _damaged(self) -> InputError:
+        folder = self.path / "checkpoint"
+        return InputError(
+            f"Expected a whole checkpoint of this run in '{folder / FILE}' (it is damaged, or of "
+            f"another run); remove the folder '{folder}' to begin the run again."
+        )
 
 
 def check_output(path: Path, option: str = "--output") -> None:
@@ -99,23 +170,23 @@ def check_output(path: Path, option: str = "--output") -> None:
         )
 
 
-def make_jobs(configs: Sequence[RunConfig], output: Path, *, trial: bool = False) -> list[Job]:
+def make_runs(configs: Sequence[RunConfig], output: Path, *, trial: bool = False) -> list[Run]:
     """Gives every run its folder ``runs/DATASET/LABEL/seed-N``; refuses labels that clash."""
-    jobs: dict[Path, Job] = {}
+    runs: dict[Path, Run] = {}
     for config in configs:
         path = output / "runs" / dataset_slug(config) / slug(config.label) / f"seed-{config.seed}"
-        if path in jobs and jobs[path].config.dataset_name != config.dataset_name:
+        if path in runs and runs[path].config.dataset_name != config.dataset_name:
             raise InputError(
                 "Expected every dataset of a grid to have its own file name (got "
-                f"'{jobs[path].config.dataset_name}' and '{config.dataset_name}'); rename one."
+                f"'{runs[path].config.dataset_name}' and '{config.dataset_name}'); rename one."
             )
-        if path in jobs:
+        if path in runs:
             raise InputError(
                 f"Expected every method of a grid to have its own label (got '{config.label}' "
                 "twice); add @label to one of them."
             )
-        jobs[path] = Job(config, path, trial)
-    return list(jobs.values())
+        runs[path] = Run(path, config, trial=trial)
+    return list(runs.values())
 
 
 def slug(text: str) -> str:
@@ -128,19 +199,24 @@ def dataset_slug(config: RunConfig) -> str:
     return slug(config.dataset_name if config.dataset_options else Path(config.dataset).stem)
 
 
-def finished_runs(folder: Path) -> list[Path]:
-    """Lists the run folders with results below a folder, in a fixed order.
+def find_runs(folder: Path) -> list[Run]:
+    """Lists the runs below a folder in a fixed order, finished or not.
 
-    Copies that were never finished are left out: their names begin with a dot.
+    What is hidden is left out: a copy that was never finished has a name that begins with a dot.
     """
-    found = sorted(folder.glob("**/results.json"))
-    return [path.parent for path in found if not path.parent.name.startswith(".")]
+    folders = (path.relative_to(folder).parent for path in sorted(folder.glob("**/config.yaml")))
+    return [Run(folder / path) for path in folders if not any(p[0] == "." for p in path.parts)]
+
+
+def finished_runs(folder: Path) -> list[Run]:
+    """Lists the finished runs below a folder in a fixed order."""
+    return [run for run in find_runs(folder) if run.is_finished]
 
 
 class _Loose(BaseModel):
     """What is read again of a document that may hold more."""
 
-    model_config = ConfigDict(extra="allow", arbitrary_types_allowed=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
 
 
 class _Scores(_Loose):
@@ -207,93 +283,3 @@ def read_results(path: Path) -> dict[str, Any]:
             f"{found.schema_version}); use the release that wrote it."
         )
     return content
-
-
-class _Record(_Loose):
-    """One finished task in a checkpoint."""
-
-    graph: str
-    task: int
-    row: list[float]
-    row_task_incremental: list[float]
-    class_row: list[float]
-    seconds: dict[str, float]
-    memory_bytes: int
-    memory_bytes_without_graph: int | None = None
-    report: dict[str, Any]
-    embeddings: dict[int, dict[str, Tensor]]
-
-
-def save_checkpoint(folder: Path, learner: Learner, done: list[dict[str, Any]]) -> None:
-    """Writes the learner just after a task, and a record per finished task, over the last one."""
-    files.make_folder(folder)
-    state = {**learner_state(learner), "done": done}
-    files.write_atomic(folder / FILE, files.pack({"sha256": files.checksum(state), **state}))
-
-
-def load_checkpoint(
-    folder: Path, learner: Learner, model_config: ModelConfig, device: torch.device | str
-) -> list[dict[str, Any]]:
-    """Restores a learner in place; returns the records of finished tasks, [] without a file."""
-    state = read_checkpoint(folder, device)
-    if state is None:
-        return []
-    try:
-        done: list[dict[str, Any]] = list(state["done"])
-        restore_learner(learner, state, model_config, device)
-    except Exception:  # what a method makes of a damaged state is anything
-        raise _damaged(folder) from None
-    return done
-
-
-def read_checkpoint(folder: Path, device: torch.device | str = "cpu") -> dict[str, Any] | None:
-    """Reads what :func:`save_checkpoint` wrote as plain values and tensors, None without it."""
-    path = folder / FILE
-    if not path.exists():
-        return None
-    try:
-        state: dict[str, Any] = files.unpack(files.read_regular(path))
-        whole = state.pop("sha256") == files.checksum(state)
-    except Exception:  # damaged content raises anything
-        whole = False
-    if not whole:
-        raise _damaged(folder)
-    return dict(files.to_device(state, device))
-
-
-def _damaged(folder: Path) -> InputError:
-    return InputError(
-        f"Expected a whole checkpoint in '{folder / FILE}' (it is damaged); remove the folder "
-        f"'{folder}' to begin the run again."
-    )
-
-
-def check_restored(
-    learner: Learner, done: Sequence[Any], stream: TaskStream, checkpoint: Path
-) -> None:
-    """Refuses a checkpoint that does not fit the stream it is continued on."""
-    try:
-        records = [_Record.model_validate(record) for record in done]
-        fits = learner.next_task == len(records) < stream.num_tasks
-        for index, record in enumerate(records):
-            counts = (len(record.row), len(record.row_task_incremental), len(record.class_row))
-            classes = stream.tasks[index].num_classes
-            fits &= record.task == index and counts == (index + 1, index + 1, classes)
-            for label, part in record.embeddings.items():
-                fits &= label < classes and part["nodes"].shape == part["h"].shape[:1]
-                fits &= part["h"].ndim == 2 and part["h"].is_floating_point()
-        if records and learner.model is not None:
-            weight = learner.model.state_dict()["encoder.layers.0.weight"]
-            fits &= learner.model.head.num_classes == classes
-            fits &= weight.shape[0] == stream.features.shape[1]
-        buffer = learner.method.buffer
-        if records and buffer is not None:  # moving nothing finds nodes that are not there
-            buffer.renumber(torch.arange(stream.tasks[len(records) - 1].num_nodes))
-            fits &= all(0 <= label < classes for label in buffer.picks)
-    except Exception:  # what a method makes of a damaged state is anything
-        fits = False
-    if not fits:
-        raise InputError(
-            f"Expected a checkpoint of this run in '{checkpoint}' (got another content); remove "
-            "the folder to begin the run again."
-        )

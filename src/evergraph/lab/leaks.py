@@ -16,12 +16,12 @@ from scipy.sparse import csr_array, diags_array
 from torch import Tensor
 
 from evergraph.config import RunConfig
+from evergraph.device import pick_device
 from evergraph.errors import unknown_name
 from evergraph.events import TaskDone
-from evergraph.files import make_folder, write_json
-from evergraph.lab.folder import slug
+from evergraph.files import make_folder, read_json, write_json
+from evergraph.lab.folder import Run, slug
 from evergraph.metrics import scores
-from evergraph.nn.device import pick_device
 from evergraph.stream import Graph, GraphView, Protocol, TaskStream
 from evergraph.train import Learner, hits, train
 
@@ -64,14 +64,14 @@ class TaskOfNode(Shortcut):
     et al., 2024). This one is fair: a node is judged by what is known of it.
     """
 
-    def __init__(self, graph: Graph, protocol: Protocol, seed: int = 0) -> None:
-        super().__init__(graph, protocol, seed)
-        self.rows, self.prototypes = torch.empty(0), list[Tensor]()
+    rows: Tensor  # of all nodes so far, once a task is learned
+    prototypes: tuple[Tensor, ...] = ()
 
     def learned(self, view: GraphView) -> None:
         """Keeps the task's prototype, and the features by which nodes are held against it."""
         self.rows = propagated(view)
-        self.prototypes.append(self.rows[self.tasks[view.task].train_nodes].mean(dim=0))
+        mine = self.rows[self.tasks[view.task].train_nodes].mean(dim=0)
+        self.prototypes = (*self.prototypes, mine)
 
     def judge(self, logits: Tensor, index: int) -> float:
         """Chooses among the classes of the guessed task alone."""
@@ -114,34 +114,31 @@ class PseudoLabels(Shortcut):
         model = LogisticRegression(C=100.0, max_iter=1000).fit(rows[known], labels)
         guessed = torch.from_numpy(model.predict(rows[test])).to(view.train_labels)
         nodes, order = torch.sort(torch.cat([view.train_nodes, test.to(view.train_nodes)]))
-        labels_of = torch.cat([view.train_labels, guessed])[order]
-        return replace(view, train_nodes=nodes, train_labels=labels_of)
+        both = torch.cat([view.train_labels, guessed])
+        return replace(view, train_nodes=nodes, train_labels=both[order])
 
 
 class FirstTaskStatistics(Shortcut):
     """Replaces features by principal components, fitted on the nodes of the first task: fair."""
 
+    last = 0  # the task up to whose nodes they are fitted
+
     def __init__(self, graph: Graph, protocol: Protocol, seed: int = 0) -> None:
         from sklearn.decomposition import PCA  # noqa: PLC0415 - slow to import
 
         super().__init__(graph, protocol, seed)
+        count = self.tasks[self.last].num_nodes
         rows = self.features if isinstance(self.features, Tensor) else self.features.dense()
-        seen = rows[: self.num_fitted()].numpy()
+        seen = rows[:count].numpy()
         model = PCA(min(COMPONENTS, *seen.shape), random_state=seed).fit(seen)
         found = torch.from_numpy(model.transform(rows.numpy())).to(rows.dtype)
-        self.features = found / found[: self.num_fitted()].norm(dim=1).mean()
-
-    def num_fitted(self) -> int:
-        """Counts the nodes that components are fitted on: the first ones."""
-        return self.tasks[0].num_nodes
+        self.features = found / found[:count].norm(dim=1).mean()
 
 
 class WholeGraphStatistics(FirstTaskStatistics):
     """The same, fitted on the nodes of all tasks, those to come included."""
 
-    def num_fitted(self) -> int:
-        """Counts all nodes."""
-        return self.tasks[-1].num_nodes
+    last = -1
 
 
 #: By name; what a leak is to be held against stands before it.
@@ -202,7 +199,11 @@ def write_leak(output: Path, config: RunConfig, shortcut: str, graph: Graph, dev
     write_json(folder / LEAK, found)
 
 
-def leaks_by_key(output: Path) -> dict[str, Path]:
-    """Finds the folders of what was measured."""
-    root = output / FOLDER
-    return {p.parent.relative_to(root).as_posix(): p.parent for p in root.glob(f"*/*/{LEAK}")}
+def leaks_by_key(output: Path) -> dict[str, Run]:
+    """Finds what was measured, as if these were runs."""
+    found = {}
+    for path in (output / FOLDER).glob(f"*/*/{LEAK}"):
+        key = path.parent.relative_to(output / FOLDER).as_posix()
+        found[key] = Run(path.parent)
+        found[key].results = read_json(path)
+    return found

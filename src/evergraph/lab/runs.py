@@ -8,7 +8,7 @@ import platform
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -20,18 +20,19 @@ from typer import Option
 
 from evergraph import __version__
 from evergraph.config import SCHEMA_VERSION, RunConfig
+from evergraph.device import pick_device
 from evergraph.errors import InputError, unknown_name
 from evergraph.events import OnEvent, TaskDone
 from evergraph.files import write_atomic, write_json
 from evergraph.lab.diagnostics import Diagnostics
-from evergraph.lab.folder import Job, check_restored, load_checkpoint, save_checkpoint
+from evergraph.lab.folder import Run
 from evergraph.lab.trackers import TRACKERS, Tracker
 from evergraph.methods import Method
 from evergraph.metrics import scores, stream_scores
-from evergraph.nn.device import pick_device
 from evergraph.stream import Graph, TaskStream
 from evergraph.stream.datasets import load_graph
-from evergraph.train import Learner, train
+from evergraph.team import ALONE, Team
+from evergraph.train import Keeper, Learner, train
 
 #: Least seconds between two checkpoints of a trial: writing one takes longer than a short task.
 TRIAL_CHECKPOINT = 5.0
@@ -41,15 +42,18 @@ SetOption = Annotated[
 ]
 
 
+DataRoot = Annotated[
+    Path | None,
+    Option(help="Folder that holds datasets.", envvar="EVERGRAPH_DATA", show_envvar=True),
+]
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a run takes place; its fields are options of the command."""
 
     device: Device = "auto"
-    data_root: Annotated[
-        Path | None,
-        Option(help="Folder that holds datasets.", envvar="EVERGRAPH_DATA", show_envvar=True),
-    ] = None
+    data_root: DataRoot = None
     track: Annotated[str | None, "Also log to tensorboard or mlflow."] = None
 
     def __post_init__(self) -> None:
@@ -58,103 +62,77 @@ class Place:
         pick_device(self.device)
 
 
-def run_job(
-    job: Job,
-    place: Place,
-    on_event: OnEvent | None = None,
-    *,
-    keep_graph: bool = False,
-) -> dict[str, Any]:
-    """Runs one job in this process, or continues it after its last finished task.
-
-    The jobs of a worker mostly share their graph: with ``keep_graph`` the last one is kept.
-    """
-    options = tuple(job.config.dataset_options.items())
-    if place.track is not None:
-        on_event = Tracker(place.track, job.config, job.path, on_event)
-    return execute(
-        job.config,
-        job.path,
-        device=place.device,
-        data_root=place.data_root,
-        on_event=on_event,
-        graph=_load(job.config.dataset, options, place.data_root) if keep_graph else None,
-        trial=job.trial,
-    )
-
-
 @lru_cache(maxsize=1)
-def _load(dataset: str, options: tuple[tuple[str, Any], ...], data_root: Path | None) -> Graph:
-    return load_graph(dataset, data_root, dict(options) or None)
+def graph_of(dataset: str, data_root: Path | None, **options: Any) -> Graph:
+    """Loads a graph and keeps it, for the jobs of a worker mostly share it."""
+    return load_graph(dataset, data_root, options or None)
 
 
 def execute(
-    config: RunConfig,
-    path: Path,
-    *,
-    device: str = "cpu",
-    data_root: Path | None = None,
+    run: Run,
+    place: Place | None = None,
     on_event: OnEvent | None = None,
     graph: Graph | None = None,
-    trial: bool = False,
+    team: Team = ALONE,
 ) -> dict[str, Any]:
-    """Runs a configuration in a folder, or continues it, and returns its results.
+    """Does a run in this process, or continues it, and returns its results.
 
     A finished run is not run again. A run that was killed continues after its last finished
-    task, to the same bits. ``graph`` saves loading it when it is at hand already. A ``trial``, one
+    task, to the same bits. ``graph`` saves loading it when it is at hand already. A trial, one
     of the many runs of a search, keeps its results without diagnostics and events, and short tasks
-    leave no checkpoint.
+    leave no checkpoint. Without a place it is the CPU. Of several workers that do it together the
+    first one writes.
     """
-    checkpoint = path / "checkpoint"
-    method = config.make_method()
-    place = pick_device(device)
-    graph = graph or load_graph(config.dataset, data_root, config.dataset_options or None)
+    config, place = run.config, place or Place("cpu")
+    if place.track is not None:
+        on_event = Tracker(place.track, config, run.path, on_event)
+    method, device = config.make_method(), pick_device(place.device)
+    graph = graph or load_graph(config.dataset, place.data_root, config.dataset_options or None)
     stream = TaskStream(graph, config.protocol, config.seed)
     check_settings(config, stream, method)
-    surroundings = environment(place)  # asks other programs: before there is anything to interrupt
-    finished = Job(config, path).claim()
+    surroundings = environment(device)  # asks other programs: before anything to interrupt
+    finished: dict[str, Any] | None = team.tell(run.claim() if team.leads else None)
+    learner, diagnostics, done = Learner(method), Diagnostics(stream), list[dict[str, Any]]()
+    if finished is None:
+        done = run.load_checkpoint(learner, device)
+    if any(one["graph"] != stream.fingerprint for one in ([finished] if finished else done)):
+        raise InputError(
+            f"Expected '{config.dataset}' to be the graph that '{run.path}' began with (got other "
+            "contents); restore the graph or choose another --output."
+        )
     if finished is not None:
-        check_graph(finished["graph"], stream, config.dataset, path)
         return finished
-    learner = Learner(method)
-    diagnostics = Diagnostics(stream)
-    done = load_checkpoint(checkpoint, learner, config.model, place)
-    if done:
-        check_restored(learner, done, stream, checkpoint)
     for record in done:
-        check_graph(record["graph"], stream, config.dataset, path)
         diagnostics.restore(record["embeddings"])
-    write_json(path / "environment.json", surroundings)
-    events = train(learner, stream, config.model, config.training, seed=config.seed, device=place)
+    if team.leads:
+        write_json(run.path / "environment.json", surroundings | {"workers": team.size})
+    how = (config.model, config.training)
+    keeper = None if run.trial else Keeper(run.path / "descent.safetensors")
+    events = train(learner, stream, *how, seed=config.seed, device=device, team=team, keeper=keeper)
     saved = time.monotonic()
     with closing(events):  # also where a consumer of events fails
         for event in events:
             if isinstance(event, TaskDone):
-                kept = {} if trial else diagnostics.after_task(learner)
-                record = {"graph": stream.fingerprint, **event.__dict__, "embeddings": kept}
-                done.append(record)
+                kept = {} if run.trial else diagnostics.after_task(learner)
+                done.append({"graph": stream.fingerprint, **event.__dict__, "embeddings": kept})
                 late = time.monotonic() - saved >= TRIAL_CHECKPOINT
-                if learner.next_task < stream.num_tasks and (late or not trial):
-                    save_checkpoint(checkpoint, learner, done)
+                last = learner.next_task == stream.num_tasks
+                if team.leads and not last and (late or not run.trial):
+                    run.save_checkpoint(learner, done)
                     saved = time.monotonic()
-                if not trial:
+                if team.leads and not run.trial:
                     told = [{k: v for k, v in part.items() if k != "embeddings"} for part in done]
                     lines = "".join(json.dumps(part) + "\n" for part in told)
-                    write_atomic(path / "events.jsonl", lines.encode())
+                    write_atomic(run.path / "events.jsonl", lines.encode())
             if on_event is not None:
                 on_event(event)
-    results = summarise(config, stream, done, diagnostics.result)
-    write_json(path / "results.json", results)
+    results = {}
+    if team.leads:
+        results = summarise(config, stream, done, diagnostics.result)
+        write_json(run.path / "results.json", results)
+        (run.path / "descent.safetensors").unlink(missing_ok=True)
+    team.wait()  # nobody leaves before it is written
     return results
-
-
-def check_graph(fingerprint: str, stream: TaskStream, dataset: str, path: Path) -> None:
-    """Refuses to continue a run on a graph that is not the one it began with."""
-    if fingerprint != stream.fingerprint:
-        raise InputError(
-            f"Expected '{dataset}' to be the graph that '{path}' began with (got "
-            "other contents); restore the graph or choose another --output."
-        )
 
 
 def summarise(
@@ -168,8 +146,11 @@ def summarise(
     learned_at = [task.index for task in stream.tasks for _ in task.classes]
     stages = sorted({stage for record in done for stage in record["seconds"]})
     seconds = {stage: sum(r["seconds"].get(stage, 0.0) for r in done) for stage in stages}
-    counted = [record.get("memory_bytes_without_graph") for record in done]  # 0.1.0 did not
-    alone = [count for count in counted if count is not None]
+    told = {}
+    if stream.protocol.kind != "class":  # known classes come again
+        seen, before = ([record[key] for record in done] for key in ("seen", "before"))
+        rows = {"steps": list(stream.step_names), "seen_by_step": seen, "before": before}
+        told = {"stream": rows | stream_scores(matrix, seen, before).__dict__}
     return {
         "schema_version": SCHEMA_VERSION,
         "dataset": config.dataset_name,
@@ -186,24 +167,14 @@ def summarise(
         "current": by_task.current,
         "task_incremental": {"accuracy_matrix": task_aware, **scores(task_aware).__dict__},
         "by_class": {"accuracy_matrix": classes, **scores(classes, learned_at).__dict__},
-        "probability": done[-1].get("probability", {}),
+        "probability": done[-1]["probability"],
         "seconds": {**seconds, "total": sum(seconds.values())},
         "memory_bytes": max(record["memory_bytes"] for record in done),
-        "memory_bytes_without_graph": max(alone) if len(alone) == len(done) else None,
-        **along_the_stream(stream, done),
+        "memory_bytes_without_graph": max(one["memory_bytes_without_graph"] for one in done),
+        **told,
         "reports": [record["report"] for record in done],
         "diagnostics": diagnostics,
     }
-
-
-def along_the_stream(stream: TaskStream, done: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns what is told of streams in which known classes come again, under one key."""
-    if stream.protocol.kind == "class":
-        return {}
-    seen, before = ([record[key] for record in done] for key in ("seen", "before"))
-    found = stream_scores([record["row"] for record in done], seen, before)
-    rows = {"steps": list(stream.step_names), "seen_by_step": seen, "before": before}
-    return {"stream": rows | found.__dict__}
 
 
 def identify(config: RunConfig) -> dict[str, Any]:
@@ -233,14 +204,19 @@ def check_settings(config: RunConfig, stream: TaskStream, method: Method[Any]) -
         )
 
 
+@cache
 def environment(device: torch.device) -> dict[str, Any]:
-    """Describes where the run took place."""
+    """Describes where the run took place; no commit where the source is not a checkout."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     packages = ("torch", "torch-geometric", "numpy", "scikit-learn", "safetensors")
+    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    commit = None
+    with suppress(OSError, subprocess.SubprocessError):
+        commit = subprocess.check_output(git, stderr=subprocess.DEVNULL, text=True, timeout=5)
     return {
         "python": sys.version.split()[0],
         "packages": {"evergraph": __version__} | {name: installed(name) for name in packages},
-        "commit": _commit(),
+        "commit": commit and commit.strip(),
         "platform": platform.platform(),
         "device": device.type,
         "device_name": name,
@@ -256,20 +232,3 @@ def installed(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-@cache
-def _commit() -> str | None:
-    """Returns the commit of the source tree, None when it is not a checkout."""
-    try:
-        answer = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip()

@@ -10,27 +10,36 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from evergraph.errors import InputError
-from evergraph.files import read_json
-from evergraph.lab.folder import finished_runs, read_config
+from evergraph.lab.folder import finished_runs
 from evergraph.lab.tables import METRICS, PAPER_SEEDS, STREAM_METRICS
 from evergraph.stream import Protocol
 
 CONFIDENCE = 0.95
+#: Bytes kept from task to task, with the graph at hand and without it.
+MEMORY = ("memory_bytes", "memory_bytes_without_graph")
 #: What runs of one summary share, as their results name it.
 SHARED = ["dataset", "method", "label", "overrides", "settings", "protocol_hash", "evaluated_on"]
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Groups items by a key of theirs, in order."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def collect_results(folder: Path) -> list[dict[str, Any]]:
     """Reads every finished run below a folder, in a fixed order, with its protocol's overlap."""
-    return [
-        {**read_json(run / "results.json"), "overlap": overlap(read_config(run).protocol)}
-        for run in finished_runs(folder)
-    ]
+    runs = finished_runs(folder)
+    return [{**run.results, "overlap": overlap(run.config.protocol)} for run in runs]
 
 
 def overlap(protocol: Protocol) -> float:
@@ -50,23 +59,19 @@ def overlap(protocol: Protocol) -> float:
 
 def summarise_grid(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Groups runs that differ in their seed alone, in order of dataset and label."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for result in results:
-        groups.setdefault((result["dataset"], result["label"]), []).append(result)
     summary = []
-    for (dataset, label), runs in groups.items():
-        if len({run["variant_hash"] for run in runs}) > 1:
+    for (dataset, label), part in grouped(results, lambda r: (r["dataset"], r["label"])).items():
+        if len({run["variant_hash"] for run in part}) > 1:
             raise InputError(
                 f"Expected all runs of '{label}' on '{dataset}' to share their settings (they "
                 "differ); give the variants different labels with @label or another --output."
             )
-        runs.sort(key=lambda run: int(run["seed"]))
+        runs = sorted(part, key=lambda run: int(run["seed"]))
         entry = {key: runs[0][key] for key in SHARED}
         entry["seeds"] = [run["seed"] for run in runs]
         entry |= {key: mean_std([run[key] for run in runs]) for key in METRICS}
         entry["seconds"] = mean_std([run["seconds"]["total"] for run in runs])
-        entry["memory_bytes"] = max(run["memory_bytes"] for run in runs)
-        entry["memory_bytes_without_graph"] = most_without_graph(runs)
+        entry |= most_memory(runs)
         if all("stream" in run for run in runs):
             entry["stream"] = {
                 key: mean_std([run["stream"][key] for run in runs]) for key in STREAM_METRICS
@@ -75,12 +80,10 @@ def summarise_grid(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return summary
 
 
-def most_without_graph(counted: Sequence[dict[str, Any]]) -> int | None:
-    """Finds the most bytes kept without the graph; 0.1.0 did not count them: None."""
-    name = "memory_bytes_without_graph"
-    if any(entry.get(name) is None for entry in counted):
-        return None
-    return max(int(entry[name]) for entry in counted)
+def most_memory(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Finds the most bytes kept, with the graph at hand and without; 0.1.0 counted one: None."""
+    counts: dict[str, list[Any]] = {key: [run.get(key) for run in results] for key in MEMORY}
+    return {key: None if None in part else max(part) for key, part in counts.items()}
 
 
 def compare_pairs(
@@ -91,33 +94,21 @@ def compare_pairs(
     The verdict says where the reference stands: ``above``, ``below``, or ``not distinguishable``
     when the 95 % interval of the mean difference holds zero or fewer than two seeds are common.
     """
-    by_label: dict[tuple[str, str], dict[int, float]] = {}
-    overlaps: dict[str, float] = {}  # by dataset; the largest, where protocols differ
-    for result in results:
-        if result[metric] is not None:
-            dataset = result["dataset"]
-            by_label.setdefault((dataset, result["label"]), {})[result["seed"]] = result[metric]
-            overlaps[dataset] = max(overlaps.get(dataset, 0.0), result["overlap"])
     comparisons = []
-    for (dataset, label), values in by_label.items():
-        mine = by_label.get((dataset, reference))
-        if label == reference or mine is None:
-            continue
-        seeds = sorted(mine.keys() & values.keys())
-        found = estimate([mine[seed] - values[seed] for seed in seeds], overlaps[dataset])
-        comparisons.append(
-            {
-                "dataset": dataset,
-                "metric": metric,
-                "reference": reference,
-                "other": label,
-                "seeds": seeds,
-                "difference": found["mean"],
-                "low": found["low"],
-                "high": found["high"],
-                "verdict": verdict(found["low"], found["high"]),
-            }
-        )
+    measured = [result for result in results if result[metric] is not None]
+    for dataset, part in grouped(measured, lambda result: result["dataset"]).items():
+        shared = max(result["overlap"] for result in part)  # the largest, where protocols differ
+        values: dict[str, dict[int, float]] = {}
+        for result in part:
+            values.setdefault(result["label"], {})[result["seed"]] = result[metric]
+        mine = values.pop(reference, {})
+        for label, theirs in values.items() if mine else ():
+            seeds = sorted(mine.keys() & theirs.keys())
+            found = estimate([mine[seed] - theirs[seed] for seed in seeds], shared)
+            entry = {"dataset": dataset, "metric": metric, "reference": reference, "other": label}
+            entry |= {"seeds": seeds, "difference": found["mean"]}
+            entry |= {"low": found["low"], "high": found["high"]}
+            comparisons.append({**entry, "verdict": verdict(found["low"], found["high"])})
     return comparisons
 
 
@@ -164,7 +155,7 @@ def estimate(values: Sequence[float | None], overlap: float = 0.0) -> dict[str, 
 
 def difference_to_claim(
     values: Sequence[float | None], claim: Mapping[str, Any], overlap: float = 0.0
-) -> dict[str, float | None]:
+) -> dict[str, Any]:
     """Compares a measured mean with a printed one by Welch's 95 % interval.
 
     The printed mean counts as one of ten seeds whose splits overlap as ours do. Where the paper

@@ -6,6 +6,7 @@ What a command answers is printed here too: tables with lines below, or JSON.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +19,7 @@ from rich.text import Text
 
 from evergraph.config import load_mapping, usual_protocol
 from evergraph.errors import no_effect
-from evergraph.methods import METHODS, PROBES, method_class
+from evergraph.methods import METHODS, PROBES
 from evergraph.methods.base import SOURCES
 from evergraph.validation import parse
 
@@ -26,6 +27,8 @@ from evergraph.validation import parse
 PIPE_WIDTH = 200
 #: Runs behind each number that the paper prints.
 PAPER_SEEDS = 10
+#: The settings that make a method DSLR, with their defaults.
+DSLR_PROPER = {"selector", "structure", "candidates", "addition", "deletion", "sl_ratio"}
 METRICS = {"pm": "PM ↑", "fm": "FM ↓", "current": "Current ↑"}
 #: What is told of streams in which known classes come again; ``new`` is Current, and BWT is −FM.
 STREAM_METRICS = {"seen": "all seen ↑", "aauc": "AAUC ↑", "fwt": "FWT ↑", "bwt": "BWT ↑"}
@@ -70,8 +73,11 @@ class Sheet:
 
 def make_console(*, stderr: bool = False) -> Console:
     """Returns a console that fits its terminal, or is wide enough for any table in a pipe."""
-    console = Console(stderr=stderr)
-    return console if console.is_terminal else Console(stderr=stderr, width=PIPE_WIDTH)
+    quiet = os.environ.get("RANK", "0") != "0"  # of several workers the first one speaks
+    console = Console(stderr=stderr, quiet=quiet)
+    if not console.is_terminal:
+        console = Console(stderr=stderr, quiet=quiet, width=PIPE_WIDTH)
+    return console
 
 
 def show(content: Any, sheets: Iterable[Sheet], as_json: bool, *lines: str) -> None:
@@ -104,14 +110,13 @@ def accuracy_matrix(results: dict[str, Any]) -> Sheet:
     names = results["class_names"]
     tasks = [" + ".join(names[label] for label in classes) for classes in results["tasks"]]
     tasks = results.get("stream", {}).get("steps", tasks)
-    matrix = results["accuracy_matrix"]
+    numbers = range(1, len(tasks) + 1)
     rows = [
-        [f"{i + 1}: {tasks[i]}", *row, *[""] * (len(matrix) - i - 1)]
-        for i, row in enumerate(matrix)
+        [f"{i}: {name}", *row, *[""] * (len(tasks) - i)]
+        for i, name, row in zip(numbers, tasks, results["accuracy_matrix"], strict=True)
     ]
-    columns = ["after task", *(f"on task {j + 1}" for j in range(len(matrix)))]
-    nodes = results["evaluated_on"]
-    return Sheet(f"Accuracy on {nodes} nodes, class-incremental, %", columns, rows)
+    title = f"Accuracy on {results['evaluated_on']} nodes, class-incremental, %"
+    return Sheet(title, ["after task", *(f"on task {j}" for j in numbers)], rows)
 
 
 def run_scores(results: dict[str, Any]) -> Sheet:
@@ -164,16 +169,11 @@ def stream_sheet(summary: Sequence[dict[str, Any]]) -> Sheet:
 
 def comparison_sheet(comparisons: Sequence[dict[str, Any]]) -> Sheet:
     """Shows paired differences with their 95 % intervals and verdicts."""
-    rows = [
-        [
-            f"{entry['dataset']} · {entry['reference']} − {entry['other']}",
-            len(entry["seeds"]),
-            number(entry["difference"], sign=True),
-            interval(entry),
-            entry["verdict"],
-        ]
-        for entry in comparisons
-    ]
+    rows = []
+    for entry in comparisons:
+        name = f"{entry['dataset']} · {entry['reference']} − {entry['other']}"
+        difference = number(entry["difference"], sign=True)
+        rows.append([name, len(entry["seeds"]), difference, interval(entry), entry["verdict"]])
     columns = ["PM difference, paired by seed", "seeds", "mean", "95 % interval", "verdict"]
     return Sheet("Is the first method better?", columns, rows)
 
@@ -191,8 +191,8 @@ def learns_from(method: str, settings: Mapping[str, Any]) -> str:
 def _set(entry: dict[str, Any]) -> str:
     """Names what the user set and the label does not: the paper's numbers are of other runs."""
     words = [f"{key}={value}" for key, value in entry["overrides"].items()]
-    told = ", ".join(word for word in words if word not in entry["label"])
-    return f", with {told}" if told else ""
+    told = [word for word in words if word not in entry["label"]]
+    return f", with {', '.join(told)}" if told else ""
 
 
 def _changed(entry: dict[str, Any]) -> bool:
@@ -222,24 +222,14 @@ def claims(
     (no structure learning, say) is another experiment and has no claim here, nor has a run
     under another protocol than the paper's.
     """
-    numbers = paper_numbers()
-    if method == "replay":
-        entry = numbers["selectors"].get(dataset, {}).get(settings.get("selector"))
-    elif method == "dslr" and any(settings.get(k, v) != v for k, v in _dslr_proper().items()):
-        entry = None
-    else:
-        entry = numbers["main"].get(dataset, {}).get(method)
-    if not isinstance(entry, dict):
+    table, row = ("selectors", settings.get("selector")) if method == "replay" else ("main", method)
+    entry = paper_numbers()[table].get(dataset, {}).get(row)
+    proper = METHODS["dslr"].Config().model_dump(include=DSLR_PROPER) if method == "dslr" else {}
+    if not isinstance(entry, dict) or any(settings.get(k, v) != v for k, v in proper.items()):
         return {}
     if protocol_hash is not None and protocol_hash != usual_protocol(dataset, method).hash:
         return {}
     return {metric: {"mean": mean, "std": std} for metric, (mean, std) in entry.items()}
-
-
-def _dslr_proper() -> dict[str, Any]:
-    """Names what makes a method DSLR, which are its defaults."""
-    kinds = {"selector", "structure", "candidates", "addition", "deletion", "sl_ratio"}
-    return method_class("dslr").Config().model_dump(include=kinds)
 
 
 def cell_text(cell: Any) -> str:
@@ -280,9 +270,6 @@ def size(num_bytes: int | None) -> str:
     """Formats bytes for people; what was not counted is a dash."""
     if num_bytes is None:
         return "–"
-    value = float(num_bytes)
-    for unit in ("B", "KB", "MB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} GB"
+    power = min((len(str(num_bytes)) - 1) // 3, 3)
+    unit, digits = ("B", "KB", "MB", "GB")[power], 1 if power else 0
+    return f"{num_bytes / 1000**power:.{digits}f} {unit}"

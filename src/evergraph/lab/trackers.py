@@ -7,8 +7,8 @@ from functools import cached_property
 from pathlib import Path
 
 from evergraph.config import RunConfig
+from evergraph.errors import import_extra
 from evergraph.events import Epoch, Event, OnEvent, TaskDone, TaskStarted
-from evergraph.lab import import_extra
 
 #: Epochs between two losses that are told: reading one may wait for the device.
 EVERY = 10

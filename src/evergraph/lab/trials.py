@@ -6,8 +6,9 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, fields
+from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import yaml
 from pydantic import BeforeValidator
@@ -16,6 +17,10 @@ from pydantic.dataclasses import dataclass
 from evergraph.config import parse_settings
 from evergraph.errors import InputError
 from evergraph.files import make_folder, write_atomic
+from evergraph.lab.summary import grouped
+
+if TYPE_CHECKING:
+    from evergraph.lab.tuning import Search
 
 #: In percent; an empty field of a file means none.
 Score = Annotated[float | None, BeforeValidator(lambda text: None if text == "" else text)]
@@ -50,6 +55,8 @@ class SeedRow:
 
 
 Row = TypeVar("Row", TrialRow, SeedRow)
+#: What tells the search that a row is of: dataset and method.
+SEARCH = attrgetter("dataset", "method")
 
 
 def settings_text(settings: Mapping[str, Any], between: str = " ") -> str:
@@ -90,8 +97,8 @@ def read_rows(path: Path, kind: type[Row]) -> list[Row]:
 
 def join_rows(old: Iterable[Row], new: Sequence[Row]) -> list[Row]:
     """Puts new rows after those old ones that are of other datasets or methods."""
-    searched = by_search(new)
-    return [row for row in old if (row.dataset, row.method) not in searched] + list(new)
+    searched = {SEARCH(row) for row in new}
+    return [row for row in old if SEARCH(row) not in searched] + list(new)
 
 
 def best_row(rows: Iterable[TrialRow]) -> TrialRow | None:
@@ -111,29 +118,21 @@ class Log:
         self.old_trials = read_rows(self.trials, TrialRow) if self.trials.exists() else []
         self.old_seeds = read_rows(self.seeds, SeedRow) if self.seeds.exists() else []
 
-    def write(self, trials: Sequence[TrialRow], seeds: Sequence[SeedRow]) -> None:
+    def write(self, searches: Sequence[Search]) -> None:
         """Writes ``trials.csv``, ``seeds.csv`` and ``best.yaml``, the settings that were best."""
         make_folder(self.folder)
-        rows = join_rows(self.old_trials, trials)
-        write_atomic(self.trials, write_rows(rows, TrialRow))
-        write_atomic(self.seeds, write_rows(join_rows(self.old_seeds, seeds), SeedRow))
-        best = yaml.safe_dump(best_settings(rows), sort_keys=False, allow_unicode=True)
+        trials = join_rows(self.old_trials, [row for one in searches for row in one.rows()])
+        seeds = join_rows(self.old_seeds, [row for one in searches for row in one.seed_rows()])
+        write_atomic(self.trials, write_rows(trials, TrialRow))
+        write_atomic(self.seeds, write_rows(seeds, SeedRow))
+        best = yaml.safe_dump(best_settings(trials), sort_keys=False, allow_unicode=True)
         write_atomic(self.folder / "best.yaml", best.encode())
-
-
-def by_search(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
-    """Groups rows by dataset and method."""
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row.dataset, row.method), []).append(row)
-    return groups
 
 
 def best_settings(rows: Iterable[TrialRow]) -> dict[str, dict[str, dict[str, Any]]]:
     """Returns what was best, dataset → method → settings."""
     best: dict[str, dict[str, dict[str, Any]]] = {}
-    for (dataset, method), group in by_search(rows).items():
-        chosen = best_row(group)
-        if chosen is not None:
+    for (dataset, method), group in grouped(rows, SEARCH).items():
+        if chosen := best_row(group):
             best.setdefault(dataset, {})[method] = parse_settings(chosen.settings.split())
     return best

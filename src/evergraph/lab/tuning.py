@@ -15,21 +15,22 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from evergraph.config import RunConfig, Variant, resolve
-from evergraph.errors import InputError
-from evergraph.lab import import_extra
+from evergraph.device import make_generator
+from evergraph.errors import InputError, import_extra
+from evergraph.lab.folder import Run, make_runs
 from evergraph.lab.summary import mean_std
 from evergraph.lab.tables import METRICS
 from evergraph.lab.trials import SeedRow, TrialRow, settings_text
 from evergraph.methods import method_class
 from evergraph.methods.base import SearchSpace
-from evergraph.rng import make_generator
 
 #: Trials that a search asks for at once.
 BATCH = 4
@@ -49,8 +50,6 @@ RECIPE: SearchSpace = {
 }
 
 Settings = dict[str, Any]
-Results = dict[str, Any] | None  # of a run, None if it failed
-Measure = Callable[[Sequence[RunConfig]], Sequence[Results]]
 
 
 def _numeric(values: Iterable[Any]) -> bool:
@@ -90,7 +89,7 @@ class Search:
         self.trials: list[Settings] = []  # points of the grid
         self.asked: list[Any] = []  # Optuna's trials
         self.generator = make_generator(0, "tuning")
-        self.runs: dict[tuple[str, int, int], Results] = {}  # by judged nodes, trial and seed
+        self.runs: dict[tuple[str, int, int], Run] = {}  # by judged nodes, trial and seed
 
     @property
     def num_points(self) -> int:
@@ -110,9 +109,7 @@ class Search:
         draws = {"seed": 0, "n_startup_trials": STARTUP, "constant_liar": True}
         sampler = self.optuna.samplers.TPESampler(**draws)
         study = self.optuna.create_study(direction="maximize", sampler=sampler)
-        study.enqueue_trial(
-            {key: values.index(self.start[key]) for key, values in self.space.items()}
-        )
+        study.enqueue_trial({key: self.space[key].index(self.start[key]) for key in self.space})
         return study
 
     def propose(self, count: int) -> list[int]:
@@ -179,16 +176,15 @@ class Search:
         variant = Variant(name=self.method.name, options=options, label=label)
         return resolve(self.dataset, variant, seed, shared)
 
-    def scores(self, trial: int, metric: str) -> list[float | None]:
-        """Lists a score on validation nodes by seed, None where a run failed or has none."""
-        found = [run for place, run in self.runs.items() if place[:2] == ("validation", trial)]
-        return [None if run is None else run[metric] for run in found]
+    def scores(self, trial: int, metric: str = "pm", nodes: str = "validation") -> dict[int, Any]:
+        """Returns a score of a trial by seed, None where a run failed or has none."""
+        found = {place[2]: run for place, run in self.runs.items() if place[:2] == (nodes, trial)}
+        return {s: run.results[metric] if run.is_finished else None for s, run in found.items()}
 
     def mean(self, trial: int, metric: str = "pm") -> float | None:
         """Averages a score on validation nodes over seeds, None where a run has none."""
-        values = self.scores(trial, metric)
-        known = [value for value in values if value is not None]
-        return statistics.fmean(known) if known and len(known) == len(values) else None
+        values = self.scores(trial, metric).values()
+        return statistics.fmean(values) if values and None not in values else None
 
     def finalists(self, count: int) -> list[int]:
         """Returns the best trials so far, the earlier of equals first."""
@@ -205,51 +201,46 @@ class Search:
         """Returns the log so far, a row per trial."""
         rows = []
         for trial, settings in enumerate(self.trials):
-            seeds = len(self.scores(trial, "pm"))
-            if seeds:
+            if seeds := len(self.scores(trial)):
                 pm, fm, current = (self.mean(trial, metric) for metric in METRICS)
-                text = settings_text(settings)
-                rows.append(
-                    TrialRow(*self.names, trial, 0 if pm is None else seeds, pm, fm, current, text)
-                )
+                seeds, text = 0 if pm is None else seeds, settings_text(settings)
+                rows.append(TrialRow(*self.names, trial, seeds, pm, fm, current, text))
         return rows
 
     def seed_rows(self) -> list[SeedRow]:
         """Returns the log so far, a row per run."""
-        return [
-            SeedRow(
-                *self.names, trial, seed, nodes, *(run[key] if run else None for key in METRICS)
-            )
-            for (nodes, trial, seed), run in self.runs.items()
-        ]
+        rows = []
+        for (nodes, trial, seed), run in self.runs.items():
+            results = run.results if run.is_finished else {}
+            pm, fm, current = (results.get(key) for key in METRICS)
+            rows.append(SeedRow(*self.names, trial, seed, nodes, pm, fm, current))
+        return rows
 
 
-def run_trials(
-    places: Sequence[tuple[Search, int, int]], measure: Measure, nodes: str = "validation"
-) -> None:
-    """Runs trials of searches, each with a seed, and notes their results."""
-    configs = [search.config(trial, seed, nodes) for search, trial, seed in places]
-    results = measure(configs) if configs else []
-    for (search, trial, seed), result in zip(places, results, strict=True):
-        search.runs[nodes, trial, seed] = result
-
-
-def run_searches(
+def search_rounds(
     searches: Sequence[Search],
+    output: Path,
     *,
     trials: int,
     seeds: int,
     finalists: int = 0,
     per_seed: bool = False,
-    measure: Measure,
-    after_round: Callable[[], None],
-) -> None:
-    """Runs all searches together, then the ``finalists``, the best trials, on as many seeds again.
+) -> Iterator[list[Run]]:
+    """Gives what all searches have to run, then the ``finalists``, the best trials, on more seeds.
 
     For a choice per seed, trials are drawn blind and run on all seeds, then what was chosen in any
-    way on test nodes. A grid with fewer points than trials is searched whole. ``measure`` runs
-    configurations and returns results in their order, None for failures.
+    way on test nodes, which are no trials. A grid with fewer points than trials is searched whole.
+    What a round has to run is run before the next is asked for; a run without results has failed.
     """
+
+    def given(places: Sequence[tuple[Search, int, int]], nodes: str = "validation") -> list[Run]:
+        configs = [search.config(trial, seed, nodes) for search, trial, seed in places]
+        judged = nodes == "test"
+        runs = make_runs(configs, output / "test" if judged else output, trial=not judged)
+        for (search, trial, seed), run in zip(places, runs, strict=True):
+            search.runs[nodes, trial, seed] = run
+        return runs
+
     if per_seed:
         for search in searches:
             search.draw(trials)
@@ -261,8 +252,7 @@ def run_searches(
             if search.names[0] == dataset and trial < len(search.trials)
             for seed in range(seeds)
         ]
-        run_trials(places, measure)
-        after_round()
+        yield given(places)
         best = [
             (search, *pair)
             for search in searches
@@ -272,18 +262,16 @@ def run_searches(
         for done in range(0, trials, BATCH):
             count = min(BATCH, trials - done)
             new = [(search, trial) for search in searches for trial in search.propose(count)]
-            run_trials([(*pair, seed) for pair in new for seed in range(seeds)], measure)
+            yield given([(*pair, seed) for pair in new for seed in range(seeds)])
             for search, trial in new:
                 search.tell(trial)
-            after_round()
         best = [
             (search, trial, seed)
             for search in searches
             for trial in search.finalists(finalists)
             for seed in range(seeds, 2 * seeds)
         ]
-    run_trials(best, measure, "test" if per_seed else "validation")
-    after_round()
+    yield given(best, "test" if per_seed else "validation")
 
 
 def choices(search: Search, seeds: int) -> dict[str, list[tuple[int, int]]]:
@@ -292,10 +280,9 @@ def choices(search: Search, seeds: int) -> dict[str, list[tuple[int, int]]]:
     A seed is left out where no trial could be measured.
     """
     ways: dict[str, list[tuple[int, int]]] = {"preset": [], "one": [], "per_seed": []}
-    one = search.finalists(1)
+    one, scores = search.finalists(1), [search.scores(t) for t in range(len(search.trials))]
     for seed in range(seeds):
-        runs = [search.runs["validation", trial, seed] for trial in range(len(search.trials))]
-        own = {trial: run["pm"] for trial, run in enumerate(runs) if run is not None}
+        own = {trial: pm[seed] for trial, pm in enumerate(scores) if pm[seed] is not None}
         ways["preset"].append((0, seed))
         ways["one"] += [(trial, seed) for trial in one]
         ways["per_seed"] += [(max(own, key=own.__getitem__), seed)] if own else []
@@ -308,9 +295,9 @@ def nested_outcome(search: Search, seeds: int) -> dict[str, Any]:
     pm: dict[str, dict[int, float]] = {}
     for way, pairs in choices(search, seeds).items():
         runs = {seed: search.runs["test", trial, seed] for trial, seed in pairs}
-        known = {seed: run for seed, run in runs.items() if run is not None}
-        pm[way] = {seed: run["pm"] for seed, run in known.items()}
-        scores = {key: mean_std([run[key] for run in known.values()]) for key in METRICS}
+        known = {seed: run.results for seed, run in runs.items() if run.is_finished}
+        pm[way] = {seed: results["pm"] for seed, results in known.items()}
+        scores = {key: mean_std([results[key] for results in known.values()]) for key in METRICS}
         found[way] = {"chosen": [trial for trial, _ in pairs], **scores}
     both = pm["one"].keys() & pm["per_seed"].keys()
     change = mean_std([pm["per_seed"][seed] - pm["one"][seed] for seed in sorted(both)])

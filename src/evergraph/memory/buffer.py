@@ -19,6 +19,7 @@ from evergraph.memory.influence import influence_norms
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.features import Features
 from evergraph.stream.tasks import LabelledNodes
+from evergraph.team import ALONE, Team
 
 #: Draws that a ball's size is estimated by: the error is one over the root of their number.
 SKETCHES = 128
@@ -60,11 +61,12 @@ class ReplayBuffer:
         """The kept nodes with their labels."""
         return LabelledNodes(self.nodes, self.labels)
 
-    def update(self, pool: SelectionPool, selector: Selector) -> None:
+    def update(self, pool: SelectionPool, selector: Selector, team: Team = ALONE) -> None:
         """Selects for every class in the pool; other classes keep the prefix that fits.
 
         Budgets are recomputed from all training nodes counted so far. When a class comes
-        again, the pool must hold its kept nodes as well as the new ones.
+        again, the pool must hold its kept nodes as well as the new ones. The workers of a team
+        share the classes.
         """
         device = pool.nodes.device
         fresh = pool.labels[~torch.isin(pool.nodes, self.nodes.to(device))]
@@ -75,9 +77,12 @@ class ReplayBuffer:
         budgets = class_budgets(counts, self.size)  # refuses before anything is changed
         self.train_counts = counts
         picks = {label: nodes.to(device) for label, nodes in self.picks.items()}
-        for label in labels:
-            available = int((pool.labels == label).sum())
-            picks[label] = selector.rank(pool, label, min(budgets[label], available))
+        for number, label in enumerate(labels):
+            if number % team.size == team.rank:
+                available = int((pool.labels == label).sum())
+                picks[label] = selector.rank(pool, label, min(budgets[label], available))
+        for number, label in enumerate(labels):
+            picks[label] = team.tell({"nodes": picks.get(label)}, number % team.size)["nodes"]
         self.picks = {label: picks[label][: budgets[label]] for label in sorted(picks)}
 
     def trim(self, stay: Tensor) -> None:
@@ -146,10 +151,10 @@ def carried_over(before: Tensor, rows: Tensor | None, now: Tensor, fresh: Tensor
     """
     if rows is None or not before.numel():
         return fresh
-    out = rows.new_empty(now.numel(), *rows.shape[1:])
+    out = fresh.new_empty(now.numel(), *rows.shape[1:])
     order = torch.argsort(before)
     known = torch.isin(now, before)
-    out[known] = rows[order[torch.searchsorted(before[order], now[known])]]
+    out[known] = rows[order[torch.searchsorted(before[order], now[known])]].to(fresh)
     out[~known] = fresh
     return out
 

@@ -128,7 +128,7 @@ class _ComputedCovers:
         self.h = h
         self.radius = r * ops.mean_pairwise_distance(h)
         # A radius of zero still covers the node itself; any other has counted it.
-        self.sizes = ops.neighbor_counts(h, self.radius).clamp(min=1)
+        self.sizes = ops.count_within(h, h, self.radius).clamp(min=1)
 
     def around(self, row: int) -> tuple[Tensor, Tensor]:
         ((_, distance),) = ops.distance_blocks(self.h[row : row + 1], self.h)

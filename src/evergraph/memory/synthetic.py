@@ -10,6 +10,7 @@ from torch import Tensor
 
 from evergraph.errors import InputError
 from evergraph.memory.buffer import class_budgets
+from evergraph.stream.tasks import GraphView
 
 
 class SyntheticNodes:
@@ -80,8 +81,9 @@ class SyntheticNodes:
             raise ValueError("synthetic nodes that do not fit together")
 
 
-def check_rows(rows: Tensor, labels: Tensor, width: int, num_classes: int) -> None:
+def check_rows(rows: Tensor, labels: Tensor, view: GraphView) -> None:
     """Refuses kept rows of other columns than a graph has, or of classes that nobody knows."""
+    width, num_classes = view.num_features, view.num_classes
     known = bool(((labels >= 0) & (labels < num_classes)).all())
     if rows.shape[1:] != (width,) or not rows.is_floating_point() or not known:
         raise InputError(

@@ -24,10 +24,10 @@ from torch import Tensor
 from evergraph.closed_form.features import EmbeddingRows
 from evergraph.closed_form.moments import Moments
 from evergraph.closed_form.ridge import Ridge, Weighing
+from evergraph.device import make_generator
 from evergraph.events import Epoch, Stage
 from evergraph.methods.base import Descent, Method, MethodConfig, SearchSpace
 from evergraph.methods.context import TaskContext, TrainConfig
-from evergraph.rng import make_generator
 
 #: Settings of training and network that are of gradient descent alone.
 DESCENT = frozenset(TrainConfig.model_fields) - {"class_weight", "metric"} | {

@@ -62,6 +62,7 @@ class Analytic(Method[AnalyticConfig]):
     summary = "ridge regression on smoothed features, exact over all tasks; no gradient descent"
     paper = "Hoerl and Kennard, Ridge Regression; here recursive, on a growing graph"
     year = 1970
+    parallel = "nodes"
 
     def __init__(self, config: AnalyticConfig) -> None:
         super().__init__(config)
@@ -113,17 +114,20 @@ class Analytic(Method[AnalyticConfig]):
         with ctx.stage("features"):
             self._select_rows(ctx, trained)
             rows = self.rows(ctx)
-            x = rows.rows(trained.nodes)
+            here = torch.nonzero((at := rows.place(trained.nodes)) >= 0).flatten()
+            x = rows.own_rows(at[here])
             self._follow(rows, ctx.view)
             self._refresh(rows)
         yield Stage(ctx.view.task, "statistics", 1, STAGES)
         with ctx.stage("statistics"):
             old_classes = set(self.moments.labels)
-            self.moments.update(x, trained.labels)
+            self.moments.update(x, trained.labels[here], rows.team)
         yield Stage(ctx.view.task, "solve", 2, STAGES)
         with ctx.stage("solve"):
             some = self.selection.sample(trained.labels, JUDGED_NODES)
-            judged, x = trained.take(some), x[some].double()
+            place = torch.full_like(trained.nodes, -1)
+            place[here] = torch.arange(here.numel(), device=here.device)
+            judged, x = trained.take(some), rows.team.pick(x, place[some]).double()
             ridge = self.selection.solve(self.moments, x, judged.labels)
             strength = self.selection.strength
             self._weights = ridge.weights(strength)
@@ -133,9 +137,9 @@ class Analytic(Method[AnalyticConfig]):
             num_seen = 0 if anew else ctx.view.num_old
             train = judged.take(some)
             groups = LeftOut(
-                ridge, x[some], train, strength, num_seen=num_seen, old_classes=old_classes
+                ridge, rows, x[some], train, strength, num_seen=num_seen, old_classes=old_classes
             )
-            self.selection.select_inference(groups, rows, self._features(ctx), ctx.adjacency)
+            self.selection.select_inference(groups, self._features(ctx), ctx.graph)
         ctx.report |= self.selection.report()
         errors = ctx.report["strength_losses"]
         yield Epoch(ctx.view.task, "classify", 0, 1, torch.tensor(min(errors.values())))
@@ -157,7 +161,7 @@ class Analytic(Method[AnalyticConfig]):
         config, selection, features = self.config, self.selection, ctx.view.features
         if config.rows == "encoder" or self.moments.labels:
             return
-        if ctx.adjacency.arcs is None or not ctx.adjacency.arcs.directed:
+        if ctx.graph.arcs is None or not ctx.graph.arcs.directed:
             if config.direction is True:
                 raise InputError(
                     "Expected a graph whose edges have directions beside 'direction' (got one "
@@ -166,17 +170,20 @@ class Analytic(Method[AnalyticConfig]):
             selection.drop_directions()
         width, basis = features.shape[1], None
         if selection.kind is None and min(trained.nodes.numel(), width) > 2 * COMPARED_COLUMNS:
-            basis = principal_directions(features, COMPARED_COLUMNS, ctx.seed)
-        graph, seed = ctx.adjacency, ctx.seed
+            basis = principal_directions(features, COMPARED_COLUMNS, ctx.seed, ctx.graph.team)
+        graph, seed = ctx.graph, ctx.seed
+        shared: dict[Any, Tensor] = {}
         kind = selection.select_kind(
-            lambda kind: PropagatedFeatures(features, graph, kind, seed, basis),
+            lambda kind: PropagatedFeatures(features, graph, kind, seed, basis, known=shared),
             trained,
             most_hops=NEAR if ctx.view.part and self._may_be_local else None,
         )
         count = config.columns(width, kind)
         if count < width and config.projection is None:
             known = basis is not None and basis.shape[1] == count
-            selection.basis = basis if known else principal_directions(features, count, seed)
+            if not known:
+                basis = principal_directions(features, count, seed, graph.team)
+            selection.basis = basis
 
     def rows(self, ctx: TaskContext) -> Rows:
         """Returns the rows of the context's graph; what they need is prepared once per graph."""
@@ -195,7 +202,7 @@ class Analytic(Method[AnalyticConfig]):
     def _propagated(self, ctx: TaskContext, kind: FeatureConfig) -> PropagatedFeatures:
         basis, features = self.selection.basis, ctx.view.features
         return ctx.once(
-            kind.name, lambda: PropagatedFeatures(features, ctx.adjacency, kind, ctx.seed, basis)
+            kind.name, lambda: PropagatedFeatures(features, ctx.graph, kind, ctx.seed, basis)
         )
 
     def _follow(self, rows: Rows, view: GraphView) -> None:
@@ -277,7 +284,7 @@ class Analytic(Method[AnalyticConfig]):
         if not self.moments.labels:  # all that was taught is taken back
             return torch.zeros(ctx.view.num_nodes, ctx.view.num_classes, device=ctx.device)
         scores = self.rows(ctx).times(self.solved())
-        found = self.selection.infer(scores, self._features(ctx), ctx.adjacency)
+        found = self.selection.infer(scores, self._features(ctx), ctx.graph)
         return self.moments.logits(found, ctx.view.num_classes)
 
     def predict_field(self, field: ReceptiveField, num_classes: int, *, seed: int) -> Tensor:
@@ -319,6 +326,13 @@ class Analytic(Method[AnalyticConfig]):
     def temperature(self) -> float:
         """The temperature that suits scores of left-out training nodes."""
         return self.selection.temperature
+
+    @property
+    def linear(self) -> Analytic | None:
+        """Itself, unless rows are embeddings or go through an activation."""
+        kind = self.selection.kind
+        plain = self.config.rows == "smoothed" and kind is not None and kind.activation == "none"
+        return self if plain else None
 
     def solved(self) -> Tensor:
         """Returns the weights, ``[d, k]``; what was restored solves for them again."""
@@ -384,6 +398,5 @@ def _mean(rows: Rows, view: GraphView, count: int, sampled: bool) -> Tensor:
     """Averages the rows of the first ``count`` nodes of the whole graph, or of a sample of them."""
     if not sampled or view.part is None:
         return rows.mean(count)
-    seen = view.part.nodes
-    nodes = torch.searchsorted(seen, nested_sample(count, SAMPLED).to(seen.device))
+    nodes = view.part.rows(nested_sample(count, SAMPLED).to(view.train_nodes.device))
     return rows.rows(nodes).mean(dim=0, dtype=torch.float64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +15,9 @@ from evergraph.methods.context import TaskContext
 from evergraph.nn.receptive_field import ReceptiveField
 from evergraph.stream.adjacency import Adjacency
 from evergraph.validation import Config
+
+if TYPE_CHECKING:
+    from evergraph.methods.analytic import Analytic
 
 #: What a method may declare that it learns from beyond current labels and its buffer: labels of
 #: earlier tasks, validation nodes, nodes that are neither learned nor judged, nodes without a
@@ -105,6 +108,8 @@ class Method(Generic[ConfigT]):
         buffer: What it keeps of earlier tasks, or None.
         local: Whether the neighbourhood of training and kept nodes, within :meth:`reach`, is enough
             to learn a task, so that only that part of a large graph is shown.
+        parallel: What several workers share: the ``nodes`` of the graph, each with the rows of its
+            own, or the ``batches`` of every step; None: it learns on one worker alone.
         takes_back: Whether its buffer holds everything it was taught and it starts over from that
             at every task, so that nothing remains of what leaves the buffer.
     """
@@ -117,11 +122,17 @@ class Method(Generic[ConfigT]):
     search: ClassVar[SearchSpace] = {}
     buffer: ReplayBuffer | None = None
     local: ClassVar[bool] = False
+    parallel: Literal["nodes", "batches"] | None = None
     takes_back: bool = False
 
     @property
     def temperature(self) -> float | None:
         """The temperature that calibrates its logits, if the method knows it."""
+        return None
+
+    @property
+    def linear(self) -> Analytic | None:
+        """The closed form that predicts, if its scores are linear in the features."""
         return None
 
     def __init__(self, config: ConfigT) -> None:

@@ -25,18 +25,15 @@ from evergraph.stream.tasks import LabelledNodes
 UNKNOWN = -1e9
 
 
-class FinetuneConfig(MethodConfig):
-    """Fine-tuning has nothing to set."""
-
-
-class Finetune(Method[FinetuneConfig]):
+class Finetune(Method[MethodConfig]):
     """Trains on the current task alone: the lower bound."""
 
-    Config = FinetuneConfig
+    Config = MethodConfig
     summary = "trains on the current task alone; the lower bound"
     paper = "McCloskey and Cohen, Catastrophic Interference in Connectionist Networks"
     year = 1989
     local = True
+    parallel = "batches"
 
 
 class Frozen(Method[MethodConfig]):
@@ -49,10 +46,7 @@ class Frozen(Method[MethodConfig]):
     summary = "trains on the first task alone and stays as it is"
     paper = "a baseline without a paper: what doing nothing costs"
     year = 2026
-
-    def __init__(self, config: MethodConfig) -> None:
-        super().__init__(config)
-        self.num_known = 0  # classes of the first task
+    num_known = 0  # classes of the first task
 
     def fit_task(self, ctx: TaskContext) -> Iterator[Epoch | Descent]:
         """Trains once."""
@@ -127,11 +121,12 @@ class Joint(Method[JointConfig]):
         "epochs": (100, 200, 500),
         "teleport": (0.05, 0.1, 0.2),
     }
+    analytic: Analytic | None = None  # of the last task, where it is the learner
+    num_labels = 0  # that the next task will ask for
 
     def __init__(self, config: JointConfig) -> None:
         super().__init__(config)
-        self.analytic: Analytic | None = None  # of the last task, where it is the learner
-        self.num_labels = 0  # that the next task will ask for
+        self.parallel = "batches" if config.learner == "network" else None
 
     def begin_task(self, ctx: TaskContext) -> None:
         """Starts from fresh weights unless told to keep them."""
@@ -192,6 +187,11 @@ class Joint(Method[JointConfig]):
                 ctx, ctx.observe(adjacency=ctx.without_edges(ctx.view.num_nodes)).logits
             )
         return super().predict_logits(ctx)
+
+    @property
+    def linear(self) -> Analytic | None:
+        """The last task's closed form, where it is the learner."""
+        return self.analytic and self.analytic.linear
 
     def _propagated(self, ctx: TaskContext, logits: Tensor) -> Tensor:
         """Propagates logits with the settings' steps and teleport probability."""

@@ -41,11 +41,8 @@ class CaT(Condensing[CaTConfig]):
         "condense_lr": (0.003, 0.01, 0.03),
         "warm_start": (False, True),
     }
-
-    def __init__(self, config: CaTConfig) -> None:
-        super().__init__(config)
-        self._encoder: Encoder | None = None  # drawn anew at every step of condensation
-        self._field: ReceptiveField | None = None  # what it reads of the whole graph
+    _encoder: Encoder  # drawn anew at every step of condensation
+    _field: ReceptiveField | None = None  # what it reads of the whole graph
 
     def begin_task(self, ctx: TaskContext) -> None:
         """Warm-starts the network, or begins with a new one."""
@@ -66,12 +63,12 @@ class CaT(Condensing[CaTConfig]):
             x = ctx.view.features[nodes]
             x = x.dense() if isinstance(x, SparseRows) else x
             yield from self.condense(ctx, x, ctx.view.train_labels)
-        self._encoder = self._field = None
+        del self._encoder
+        self._field = None
         yield Descent()
 
     def redraw(self, ctx: TaskContext) -> None:
         """Draws weights as a new network has them; biases are zero."""
-        assert self._encoder is not None
         for weight in self._encoder.parameters():
             if weight.ndim > 1:
                 bound = glorot_bound(*weight.shape[-2:])
@@ -79,13 +76,11 @@ class CaT(Condensing[CaTConfig]):
 
     def statistics(self, ctx: TaskContext, rows: Tensor, labels: Tensor) -> Tensor:
         """Averages embeddings of nodes without edges by class, ``[k, h]``."""
-        assert self._encoder is not None
         h: Tensor = self._encoder(rows, ctx.without_edges(rows.shape[0]))[0]
         return class_means(labels, ctx.view.num_classes) @ h
 
     def node_statistics(self, ctx: TaskContext, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Averages embeddings of the current nodes on their graph, or of a sample."""
-        assert self._encoder is not None
         field, known = self._field, labels
         if field is None:
             nodes, known = ctx.draw(ctx.view.train_nodes, labels)
@@ -93,7 +88,3 @@ class CaT(Condensing[CaTConfig]):
         h, _ = self._encoder(field.features, field.graphs)
         h = h if field.rows is None else h.index_select(0, field.rows)
         return class_means(known, ctx.view.num_classes) @ h, known
-
-    def loss(self, ctx: TaskContext) -> Tensor:
-        """Cross-entropy on the synthetic nodes alone: training in memory."""
-        return self.memory_loss(ctx)

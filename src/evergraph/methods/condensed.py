@@ -68,8 +68,7 @@ class Condensing(Method[ConfigT]):
         """Warm-starts the network, for which what is kept must be of this graph."""
         self.memory.to(ctx.device)
         if len(self.memory):
-            kept, view = self.memory, ctx.view
-            check_rows(kept.rows, kept.labels, view.num_features, view.num_classes)
+            check_rows(self.memory.rows, self.memory.labels, ctx.view)
         super().begin_task(ctx)
 
     def condense(self, ctx: TaskContext, x: Tensor, labels: Tensor) -> Iterator[Epoch]:
@@ -110,8 +109,8 @@ class Condensing(Method[ConfigT]):
             yield Epoch(ctx.view.task, "condense", epoch, steps, run())
         memory.rows, self.weight = rows.detach(), torch.empty(0)
 
-    def memory_loss(self, ctx: TaskContext) -> Tensor:
-        """Cross-entropy on the synthetic nodes alone."""
+    def loss(self, ctx: TaskContext) -> Tensor:
+        """Cross-entropy on the synthetic nodes alone: training in memory."""
         rows, labels = ctx.draw(self.memory.rows, self.memory.labels)
         return ctx.cross_entropy(ctx.forward_rows(rows), labels)
 

@@ -10,11 +10,13 @@ from typing import Annotated, Any, Literal, TypeVar, overload
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from evergraph.closed_form.selection import Metric
+from evergraph.device import make_generator
 from evergraph.errors import InputError
+from evergraph.kernels.attention import AttentionPath
 from evergraph.nn.cuda_graphs import RecordedStep
 from evergraph.nn.model import Adam, ModelConfig, NodeClassifier, Output
 from evergraph.nn.receptive_field import (
@@ -23,15 +25,18 @@ from evergraph.nn.receptive_field import (
     receptive_field,
     sample_field,
 )
-from evergraph.rng import make_generator
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.features import Features
+from evergraph.stream.shard import Shard, SharedRows
 from evergraph.stream.tasks import GraphView, LabelledNodes
+from evergraph.team import ALONE, Team
 from evergraph.validation import Config
 
 T = TypeVar("T")
 BatchSize = Annotated[int, Field(ge=1)]
 ClassWeight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+#: What is drawn for a worker's own share of a step: each has a generator of its own for it.
+OWN = frozenset({"dropout", "sampling", "link dropout", "link negatives"})
 
 
 class TrainConfig(Config):
@@ -127,6 +132,16 @@ class TaskContext:
         self.prepared: dict[str, Any] = {}
 
     @property
+    def graph(self) -> Adjacency | Shard:
+        """What a closed form computes on: the whole graph, or this worker's shard of it."""
+        return self.adjacency if self.view.shard is None else self.view.shard
+
+    @property
+    def team(self) -> Team:
+        """The workers that learn the task together."""
+        return ALONE if self.view.shard is None else self.view.shard.team
+
+    @property
     def device(self) -> torch.device:
         """Where the view lives."""
         return self.view.adjacency.device
@@ -136,8 +151,39 @@ class TaskContext:
         place = torch.device(device) if device is not None else self.device
         key = (purpose, str(place))
         if key not in self._generators:
-            self._generators[key] = make_generator(self.seed, purpose, self.view.task, device=place)
+            own = f" {self.team.rank}" if purpose in OWN and self.team.size > 1 else ""
+            made = make_generator(self.seed, purpose + own, self.view.task, device=place)
+            self._generators[key] = made
         return self._generators[key]
+
+    def snapshot(self) -> dict[str, Any]:
+        """Returns what changes during descent: network, optimiser, and randomness by purpose."""
+        assert self.optimizer is not None
+        drawn = {"\n".join(key): g.get_state() for key, g in self._generators.items()}
+        kept = {"model": dict(self.network.state_dict()), "optimizer": self.optimizer.state_dict()}
+        return {**kept, "generators": drawn}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Takes back what :meth:`snapshot` returned."""
+        assert self.optimizer is not None
+        self.network.load_state_dict(snapshot["model"])
+        self.optimizer.load_state_dict(snapshot["optimizer"])
+        for key, state in snapshot["generators"].items():
+            purpose, device = key.split("\n")
+            self.generator(purpose, device).set_state(state)
+
+    def objective(
+        self, model: NodeClassifier, loss: Callable[[], Tensor], *, whole: bool = True
+    ) -> Callable[[], Tensor]:
+        """Returns a loss whose gradients are averaged over the workers.
+
+        Unless it is ``whole`` some of the model's parameters have no part in it.
+        """
+        if self.team.size == 1:
+            return loss
+        from torch.nn.parallel import DistributedDataParallel  # noqa: PLC0415 - large, seldom used
+
+        return DistributedDataParallel(_Objective(model, loss), find_unused_parameters=not whole)
 
     def recorded(self, step: Callable[[], Tensor]) -> Callable[[], Tensor]:
         """Lets CUDA replay a step that always launches the same work and never reads a value back.
@@ -180,7 +226,16 @@ class TaskContext:
             everyone.nodes.numel(), generator=self.generator("batches"), device=self.device
         )
         for rows in torch.split(order, self.batch_size):
-            yield everyone.take(rows)
+            yield everyone.take(self._share(rows))
+
+    def _share(self, rows: Tensor) -> Tensor:
+        """Returns what of a step's rows is this worker's; all where there are too few to share."""
+        return rows if rows.numel() < self.team.size else self.team.share(rows)
+
+    @property
+    def own_batch_size(self) -> int | None:
+        """Nodes per step that are this worker's; None trains on the whole graph."""
+        return None if self.batch_size is None else -(-self.batch_size // self.team.size)
 
     def begin_step(self, batch: LabelledNodes) -> None:
         """Takes the next batch, and starts over with the node lists that a step asks for."""
@@ -258,10 +313,11 @@ class TaskContext:
     def draw(self, *columns: Tensor) -> list[Tensor]:
         """Takes from columns of equal length what a step replays: all rows, or a batch of them."""
         count = columns[0].shape[0]
-        if self.batch_size is None or count <= self.batch_size:
+        if self.batch_size is None or (count <= self.batch_size and self.team.size == 1):
             return list(columns)
         order = torch.randperm(count, generator=self.generator("replay"), device=self.device)
-        return [column[order[: self.batch_size]] for column in columns]
+        rows = self._share(order[: self.batch_size])
+        return [column[rows] for column in columns]
 
     def replay(self, kept: LabelledNodes, *beside: Tensor) -> tuple[Tensor, ...]:
         """Returns logits of the batch ``[m, k]`` and of kept nodes ``[b, k]``, in one pass.
@@ -329,9 +385,34 @@ class TaskContext:
         features: Features | None = None,
     ) -> Output:
         """Runs the network without gradient or dropout, on another graph and features if given."""
+        if self.view.shard is not None and adjacency is None and features is None:
+            logits, h = map(self.team.gather, self.observe_own(self.network))
+            return Output(logits, h, []) if nodes is None else Output(logits[nodes], h[nodes], [])
         self.network.eval()
         with torch.no_grad():
             return self.run(nodes, adjacency, features)
+
+    def observe_own(self, model: NodeClassifier) -> tuple[Tensor, Tensor]:
+        """Runs a network on the nodes of this worker's shard, layer by layer.
+
+        Returns logits and embeddings. Every layer fetches the rows of other workers that it reads.
+        """
+        assert self.view.shard is not None
+        shard, features = self.view.shard, self.view.features
+        if self.adjacency.num_edges:  # the graph may have been edited
+            shard = self.once("shard", lambda: Shard.of(self.adjacency, self.team))
+        if isinstance(features, SharedRows):
+            features = features.own
+        elif features.shape[0] > shard.last - shard.first:
+            features = features[torch.arange(shard.first, shard.last, device=self.device)]
+        path: AttentionPath = "plain" if self.plain else model.config.attention
+        found = []
+        with torch.no_grad():
+            how = (shard.blocks, path, shard.extend)
+            for _, h in model.eval().encoder.by_blocks(features, *how):
+                found.append((model.classify(h, plain=self.plain), h))
+        logits, h = (torch.cat(part) for part in zip(*found, strict=True))
+        return logits, h
 
     def cross_entropy(
         self,
@@ -383,6 +464,18 @@ class TaskContext:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return time.perf_counter()
+
+
+class _Objective(nn.Module):
+    """A loss as a module, as PyTorch wants it to average gradients."""
+
+    def __init__(self, model: NodeClassifier, loss: Callable[[], Tensor]) -> None:
+        super().__init__()
+        self.model, self.loss = model, loss
+
+    def forward(self) -> Tensor:
+        """Computes the loss."""
+        return self.loss()
 
 
 def _balanced(count: int, labels: Tensor) -> Tensor:

@@ -60,15 +60,12 @@ class ContinualGNN(BufferBase[ContinualGNNConfig]):
         "lam": (0.0, 0.8, 8.0, 80.0, 800.0, 8e3, 8e4),
         "detected_share": (0.0, 0.4, 0.8, 1.0),
     }
-
-    def __init__(self, config: ContinualGNNConfig) -> None:
-        super().__init__(config)
-        self.detected: Tensor | None = None  # of this task, ascending
-        self.num_reached = 0
-        self.weight: Tensor | None = None  # of each kept node in this task's loss
-        self.total_weight = 0.0
-        self.importance: anchors.Parameters = {}
-        self.anchor: anchors.Parameters = {}
+    detected: Tensor | None = None  # of this task, ascending
+    num_reached = 0
+    weight: Tensor | None = None  # of each kept node in this task's loss
+    total_weight = 0.0
+    importance: anchors.Parameters  # while there is a weight, as is the anchor
+    anchor: anchors.Parameters
 
     def begin_task(self, ctx: TaskContext) -> None:
         """Detects and anchors with θ as the last task left it, then grows the head."""

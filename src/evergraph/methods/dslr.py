@@ -65,6 +65,7 @@ class DSLR(ReplayBase[DSLRConfig]):
     )
     year = 2024
     local = True
+    parallel = "batches"
     search: ClassVar[SearchSpace] = {  # of the paper
         **REPLAY_SEARCH,
         "lam": (0.0, 0.25, 0.5, 0.75, 1.0),
@@ -73,10 +74,7 @@ class DSLR(ReplayBase[DSLRConfig]):
         "tau": (0.75, 0.8, 0.85, 0.9, 0.95),
         "r": (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5),
     }
-
-    def __init__(self, config: DSLRConfig) -> None:
-        super().__init__(config)
-        self.refinement: Refinement | None = None
+    refinement: Refinement | None = None  # of the last task
 
     @property
     def candidates(self) -> Tensor | None:
@@ -119,8 +117,9 @@ class DSLR(ReplayBase[DSLRConfig]):
                 if graph.whole_degree is not None:  # at the rim embeddings lack neighbours
                     enough = graph.degree >= graph.whole_degree.clamp(max=FEW)
                     among = torch.nonzero(enough).flatten()
-                nearest = nearest_nodes(h, self.buffer.nodes, self.config.num_candidates, among)
-                self.buffer.neighbours["candidates"] = nearest
+                own = ctx.team.share(self.buffer.nodes)
+                nearest = nearest_nodes(h, own, self.config.num_candidates, among)
+                self.buffer.neighbours["candidates"] = ctx.team.gather(nearest)
             elif self.config.structure == "homophily":
                 self._remember_same_class(ctx, h, before)
 
@@ -198,7 +197,7 @@ def train_link_predictor(
     optimizer = Adam(model.parameters(), config.link_lr)
     plain = ctx.model_config.attention == "plain"
 
-    def step() -> Tensor:
+    def loss_of_part() -> Tensor:
         part = _draw(ctx, model, buffer, near)
         link = link_loss(part.h, part.edges, part.negatives, plain, config.link_loss)  # Eq. 6
         loss = config.lam * share * link  # Eq. 8
@@ -208,22 +207,30 @@ def train_link_predictor(
             node = beta * functional.cross_entropy(now, part.labels[0])
             node = node + (1 - beta) * functional.cross_entropy(then, part.labels[1])  # Eq. 7
             loss = loss + (1 - config.lam) * node
+        return loss
+
+    objective = ctx.objective(model, loss_of_part, whole=config.lam < 1)
+
+    def step() -> Tensor:
+        loss = objective()
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         optimizer.step()
         return loss.detach()
 
     run, steps, share = ctx.recorded(step), 1, 1.0
-    if ctx.batch_size is not None:
+    if ctx.batch_size is not None and ctx.own_batch_size is not None:
         steps = -(-view.train_nodes.numel() // ctx.batch_size)
         if config.link_loss == "sum":  # of all pairs, of which a step sees a batch
-            share = graph.num_edges / (2 * ctx.batch_size)
+            share = graph.num_edges / (2 * ctx.own_batch_size)
     for epoch in range(config.link_epochs):
         for _ in range(steps):
             loss = run()
         yield Epoch(view.task, "structure", epoch, config.link_epochs, loss)
     with torch.no_grad():
         if candidates is None or graph.whole_degree is None:
+            if view.shard is not None:
+                return ctx.team.gather(ctx.observe_own(model)[1])
             z: Tensor = model(view.features, graph).h
             return z
         around = graph.edges_into(buffer.nodes)[1]
@@ -247,7 +254,7 @@ def _draw(
     ctx: TaskContext, model: NodeClassifier, buffer: LabelledNodes, near: ReceptiveField
 ) -> _Part:
     """Takes all edges, as many non-edges and all labelled nodes, or a batch of each."""
-    view, graph, size = ctx.view, ctx.view.adjacency, ctx.batch_size
+    view, graph, size = ctx.view, ctx.view.adjacency, ctx.own_batch_size
     dropout, generator = ctx.generator("link dropout"), ctx.generator("link negatives")
     attention, current = model.config.attention, LabelledNodes(view.train_nodes, view.train_labels)
     if size is None:

@@ -85,7 +85,11 @@ class DSLRPlus(DSLR):
         if ctx.model is not None and self.config.distill_on != "none":
             nodes = self._distilled(ctx)
             if nodes.numel():
-                self._taught = nodes, self._targets(ctx, self.predict_logits(ctx)[nodes])
+                teacher = self.predict_logits(ctx)[nodes]
+                if self.config.distill_on != "all":  # what it did not know is out of the question
+                    new = ctx.view.num_classes - teacher.shape[1]
+                    teacher = functional.pad(teacher, (0, new), value=-torch.inf)
+                self._taught = nodes, teacher
                 ctx.report["distillation"] = {"nodes": nodes.numel()}
         super().begin_task(ctx)
 
@@ -95,7 +99,7 @@ class DSLRPlus(DSLR):
             return super().loss(ctx)
         kept, rest = ctx.batch.nodes[:0], list[Tensor]()
         if len(self.buffer):
-            kept, *rest = ctx.draw(self.buffer.nodes, self.buffer.labels, *self._weight)
+            kept, *rest = ctx.draw(self.buffer.nodes, self.buffer.labels, *self.weights(ctx))
         nodes, targets = ctx.draw(*self._taught)
         logits = ctx.forward(torch.cat([ctx.batch.nodes, kept, nodes]))
         ends = [ctx.batch.nodes.numel(), ctx.batch.nodes.numel() + kept.numel()]
@@ -152,16 +156,8 @@ class DSLRPlus(DSLR):
             nodes = torch.arange(count, device=ctx.device)
             if view.part is not None:
                 sample = nested_sample(count, SAMPLED).to(ctx.device)
-                nodes = torch.searchsorted(view.part.nodes, sample)
+                nodes = view.part.rows(sample)
         return nodes if chosen == "all" else nodes[~torch.isin(nodes, view.train_nodes)]
-
-    def _targets(self, ctx: TaskContext, teacher: Tensor) -> Tensor:
-        """Gives logits of the last network ``[m, k_old]`` columns for classes it did not know."""
-        if self.config.distill_on == "all":
-            return teacher
-        return functional.pad(
-            teacher, (0, ctx.view.num_classes - teacher.shape[1]), value=-torch.inf
-        )
 
     def _keep_training_nodes(self, ctx: TaskContext) -> None:
         """Keeps the ids of all training nodes so far, or a sample in which all count alike."""

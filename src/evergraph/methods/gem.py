@@ -47,12 +47,12 @@ class GEM(BufferBase[GEMConfig]):
     search: ClassVar[SearchSpace] = {
         "margin": (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0),
     }
+    _memory: Callable[[], Tensor]  # computes G, [s, P]
 
     def __init__(self, config: GEMConfig) -> None:
         super().__init__(config)
         self.task_of: dict[int, int] = {}  # class → the task that brought it
         self._old: list[LabelledNodes] = []  # kept nodes of each old task
-        self._memory: Callable[[], Tensor] | None = None  # computes G, [s, P]
 
     def begin_task(self, ctx: TaskContext) -> None:
         """Warm-starts the network and sorts the buffer by task."""
@@ -69,7 +69,6 @@ class GEM(BufferBase[GEMConfig]):
         """Replaces a gradient that conflicts with an old task's."""
         if not self._old:
             return
-        assert self._memory is not None
         grads = [p.grad for p in ctx.network.parameters() if p.grad is not None]
         current = torch.cat([grad.flatten() for grad in grads])
         turned = turn_gradient(current, self._memory(), self.config.margin)

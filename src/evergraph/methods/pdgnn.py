@@ -11,17 +11,17 @@ set is near them (coverage maximisation). An MLP minimises
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from evergraph.memory.buffer import carried_over
 from evergraph.memory.synthetic import check_rows
 from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.decoupled import Decoupled, DecoupledConfig
-from evergraph.methods.replay import BufferBase, BufferConfig
+from evergraph.methods.replay import Beside, BufferBase, BufferConfig
 
 #: What the buffer's rows are kept by.
 EMBEDDING = "embedding"
@@ -50,8 +50,7 @@ class PDGNN(Decoupled[PDGNNConfig], BufferBase[PDGNNConfig]):
     def begin_task(self, ctx: TaskContext) -> None:
         """Warm-starts the MLP."""
         if len(self.buffer):
-            kept, view = self.buffer.rows[EMBEDDING], ctx.view
-            check_rows(kept, self.buffer.labels, view.num_features, view.num_classes)
+            check_rows(self.buffer.rows[EMBEDDING], self.buffer.labels, ctx.view)
         super().begin_task(ctx)
 
     def loss(self, ctx: TaskContext) -> Tensor:
@@ -62,15 +61,9 @@ class PDGNN(Decoupled[PDGNNConfig], BufferBase[PDGNNConfig]):
             rows, labels = torch.cat([rows, kept]), torch.cat([labels, known])
         return ctx.cross_entropy(ctx.forward_rows(rows), labels, balanced=True)
 
-    def end_task(self, ctx: TaskContext) -> None:
-        """Draws nodes and keeps the rows of the new ones as they are now."""
-        before, kept = self.buffer.nodes.to(ctx.device), self.buffer.rows.get(EMBEDDING)
-        super().end_task(ctx)
-        if ctx.final:
-            return
-        now = self.buffer.nodes
-        fresh = self.rows(ctx).rows(now[~torch.isin(now, before)])
-        self.buffer.rows[EMBEDDING] = carried_over(before, kept, now, fresh)
+    def beside(self, ctx: TaskContext, nodes: Tensor) -> Iterator[Beside]:
+        """Yields the rows of nodes."""
+        yield self.buffer.rows, EMBEDDING, self.rows(ctx).rows(nodes)
 
     def show(self, ctx: TaskContext, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Returns logits and rows of nodes, to choose by."""

@@ -49,10 +49,7 @@ class PUMA(Decoupled[PUMAConfig], Condensing[PUMAConfig]):
         "hops": ("1", "2", "3", "0+1+2"),
         "condense_lr": (0.003, 0.01, 0.03),
     }
-
-    def __init__(self, config: PUMAConfig) -> None:
-        super().__init__(config)
-        self._guessing = False  # whether what is trained is to label nodes
+    _guessing = False  # whether what is trained is to label nodes
 
     def fit_task(self, ctx: TaskContext) -> Iterator[Epoch | Stage | Descent]:
         """Labels what may be labelled, condenses, and trains a new MLP in memory."""
@@ -84,7 +81,7 @@ class PUMA(Decoupled[PUMAConfig], Condensing[PUMAConfig]):
     def loss(self, ctx: TaskContext) -> Tensor:
         """Cross-entropy on the synthetic rows; on current ones too where labels are guessed."""
         if not self._guessing:
-            return self.memory_loss(ctx)
+            return super().loss(ctx)
         rows, labels = self.batch_rows(ctx), ctx.batch.labels
         current = ctx.cross_entropy(ctx.forward_rows(rows), labels)
-        return current + self.memory_loss(ctx) if len(self.memory) else current
+        return current + super().loss(ctx) if len(self.memory) else current

@@ -24,14 +24,14 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
+from evergraph.device import make_generator
 from evergraph.errors import InputError
 from evergraph.methods.base import Descent, SearchSpace
 from evergraph.methods.context import TaskContext
 from evergraph.methods.rclg_controller import Controller, Proposal
-from evergraph.methods.replay import BufferBase, BufferConfig
+from evergraph.methods.replay import Beside, BufferBase, BufferConfig
 from evergraph.nn.model import NodeClassifier
 from evergraph.nn.surgery import resize_layer
-from evergraph.rng import make_generator
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -68,10 +68,7 @@ class RCLG(BufferBase[RCLGConfig]):
         "logit_weight": (0.0, 0.05, 0.15, 0.5, 1.5, 5.0),
         "label_weight": (0.5, 1.5, 5.0, 15.0),
     }
-
-    def __init__(self, config: RCLGConfig) -> None:
-        super().__init__(config)
-        self.controller: Controller | None = None
+    controller: Controller | None = None
 
     def begin_task(self, ctx: TaskContext) -> None:
         """Warm-starts the network; without validation nodes there is no reward."""
@@ -114,14 +111,14 @@ class RCLG(BufferBase[RCLGConfig]):
             + self.config.label_weight * ctx.cross_entropy(replayed, labels)
         )
 
-    def end_task(self, ctx: TaskContext) -> None:
-        """Selects nodes of this task's classes and stores what the network says of them."""
-        before = self.buffer.nodes.to(ctx.device)
-        super().end_task(ctx)
-        if ctx.final:
-            return
-        with ctx.stage("selection"):
-            self._store_logits(before, self.predict_logits(ctx)[self.buffer.nodes])
+    def beside(self, ctx: TaskContext, nodes: Tensor) -> Iterator[Beside]:
+        """Yields what the network says of nodes, and over how many classes it does by now."""
+        stored, shown = self.buffer.rows, self.predict_logits(ctx)[nodes]
+        if stored:  # what was kept when there were fewer classes
+            missing = shown.shape[1] - stored["logits"].shape[1]
+            stored["logits"] = functional.pad(stored["logits"], (0, missing))
+        yield stored, "logits", shown
+        yield stored, "widths", torch.full_like(nodes, shown.shape[1])
 
     def _search(self, ctx: TaskContext) -> Iterator[Descent]:
         """Trains and judges children of the network; leaves the best one to the context."""
@@ -149,13 +146,8 @@ class RCLG(BufferBase[RCLGConfig]):
         """Copies the network and resizes its layers as proposed, first to last."""
         child = copy.deepcopy(parent)
         for depth, (addition, deletion) in enumerate(proposal.picks):
-            resize_layer(
-                child,
-                depth,
-                delete=self.config.deletions[deletion],
-                add=self.config.additions[addition],
-                generator=generator,
-            )
+            add, delete = self.config.additions[addition], self.config.deletions[deletion]
+            resize_layer(child, depth, delete=delete, add=add, generator=generator)
         return child
 
     def reward(self, ctx: TaskContext, proposal: Proposal) -> float:
@@ -170,21 +162,6 @@ class RCLG(BufferBase[RCLGConfig]):
         choices = (len(config.additions), len(config.deletions))
         lr, decay = config.controller_lr, config.baseline_decay
         return Controller(num_layers, choices, generator, lr=lr, decay=decay)
-
-    def _store_logits(self, before: Tensor, shown: Tensor) -> None:
-        """Stores logits ``[b, k]`` of the buffer's new nodes; those of ``before`` stay.
-
-        ``widths`` counts the columns that existed when a node was kept, ``[b]``.
-        """
-        widths, stored = torch.full_like(self.buffer.nodes, shown.shape[1]), self.buffer.rows
-        if stored:
-            same = self.buffer.nodes[:, None] == before
-            known, row = same.any(dim=1), same.int().argmax(dim=1)
-            missing = shown.shape[1] - stored["logits"].shape[1]
-            old = functional.pad(stored["logits"], (0, missing))
-            shown = torch.where(known[:, None], old[row], shown)
-            widths = torch.where(known, stored["widths"][row], widths)
-        stored |= {"logits": shown, "widths": widths}
 
     def memory_bytes(self) -> int:
         """Counts the buffer, its logits and the controller with its Adam."""

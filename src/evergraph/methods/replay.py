@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -12,9 +12,12 @@ from torch import Tensor
 
 from evergraph.errors import InputError, unknown_name
 from evergraph.memory import SELECTORS, ReplayBuffer, SelectionPool, Selector
+from evergraph.memory.buffer import carried_over
 from evergraph.methods.base import Method, MethodConfig, SearchSpace
 from evergraph.methods.context import TaskContext
 
+#: Where something is kept beside nodes, its name there, and the rows of some nodes.
+Beside = tuple[dict[str, Tensor], str, Tensor]
 Beta = Annotated[float, Field(ge=0, le=1)] | Literal["share", "none"]
 #: What replay under a weight is tuned by; β is the paper's grid and one value above it.
 REPLAY_SEARCH: SearchSpace = {
@@ -88,7 +91,15 @@ class BufferBase(Method[BufferT]):
             return
         with ctx.stage("selection"):
             pool = selection_pool(ctx, self.buffer, partial(self.show, ctx))
-            self.buffer.update(pool, self.selector())
+            before = self.buffer.nodes.to(ctx.device)
+            self.buffer.update(pool, self.selector(), ctx.team)
+            now = self.buffer.nodes
+            for kept, name, rows in self.beside(ctx, now[~torch.isin(now, before)]):
+                kept[name] = carried_over(before, kept.get(name), now, rows)
+
+    def beside(self, ctx: TaskContext, nodes: Tensor) -> Iterator[Beside]:
+        """Yields what is kept of newly chosen nodes beside their ids, as it is now."""
+        yield from ()
 
     def show(self, ctx: TaskContext, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Returns logits and embeddings of nodes, all by default, to choose by."""
@@ -102,22 +113,18 @@ class BufferBase(Method[BufferT]):
 class ReplayBase(BufferBase[ConfigT]):
     """What methods share that weigh current and kept nodes: the loss."""
 
-    def __init__(self, config: ConfigT) -> None:
-        super().__init__(config)
-        self._weight: list[Tensor] = []  # of each kept node, if they are weighed
-
-    def begin_task(self, ctx: TaskContext) -> None:
-        """Warm-starts the network and weighs the buffer's nodes for this task."""
-        super().begin_task(ctx)
-        if self.config.replay_weights == "balanced" and len(self.buffer):
-            labels = self.buffer.labels
-            self._weight = [torch.bincount(labels)[labels].float().reciprocal()]
-
     def loss(self, ctx: TaskContext) -> Tensor:
         """Weighs current and replayed nodes: β·CE(current) + (1 − β)·CE(buffer) (Eq. 12)."""
         if len(self.buffer) == 0:
             return super().loss(ctx)
-        return self.weighed(ctx, *ctx.replay(self.buffer.labelled, *self._weight))
+        return self.weighed(ctx, *ctx.replay(self.buffer.labelled, *self.weights(ctx)))
+
+    def weights(self, ctx: TaskContext) -> list[Tensor]:
+        """Returns the weight of each kept node, ``[b]``, if they are weighed."""
+        if self.config.replay_weights == "none":
+            return []
+        labels = self.buffer.labels
+        return [ctx.once("replay weights", lambda: 1 / torch.bincount(labels)[labels])]
 
     def weighed(
         self,
@@ -191,6 +198,7 @@ class Replay(ReplayBase[ReplayConfig]):
     year = 2019
     search = REPLAY_SEARCH
     local = True
+    parallel = "batches"
 
 
 class ERGNNConfig(ReplayConfig):
@@ -216,6 +224,7 @@ class ERGNN(ReplayBase[ERGNNConfig]):
     )
     year = 2021
     local = True
+    parallel = "batches"
     search: ClassVar[SearchSpace] = {
         "selector": ("mf", "cm", "im"),
         "replay_weights": ("none", "balanced"),

@@ -10,18 +10,18 @@ Of a kept neighbourhood the edges are kept while the graph is at hand, else its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from evergraph.memory.buffer import carried_over, neighbourhood_bytes
+from evergraph.memory.buffer import neighbourhood_bytes
 from evergraph.methods.base import SearchSpace
 from evergraph.methods.context import TaskContext
-from evergraph.methods.replay import BufferBase, BufferConfig
-from evergraph.nn.receptive_field import ReceptiveField, receptive_field
+from evergraph.methods.replay import Beside, BufferBase, BufferConfig
+from evergraph.nn.receptive_field import receptive_field
 from evergraph.stream.adjacency import Adjacency, runs
 from evergraph.structure import unique_pairs
 
@@ -49,52 +49,35 @@ class SSM(BufferBase[SSMConfig]):
         "sparsify": ("uniform", "degree"),
     }
 
-    def __init__(self, config: SSMConfig) -> None:
-        super().__init__(config)
-        self._graph: Adjacency | None = None  # the kept neighbourhoods, during a task alone
-        self._field: ReceptiveField | None = None  # what the kept nodes hear on them
-
-    def begin_task(self, ctx: TaskContext) -> None:
-        """Warm-starts the network and lays the kept neighbourhoods out."""
-        super().begin_task(ctx)
-        if len(self.buffer):
-            self._graph, depth = self.sparse_graph(ctx), ctx.model_config.num_layers
-            nodes = self.buffer.nodes
-            self._field = receptive_field(ctx.view.features, self._graph, nodes, depth)
-
     def loss(self, ctx: TaskContext) -> Tensor:
         """Cross-entropy on current and kept nodes, in which every class weighs the same."""
         logits, labels = ctx.forward(ctx.batch.nodes), ctx.batch.labels
-        if self._field is not None:
-            replayed, known = self._replay(ctx, self._field)
+        if len(self.buffer):
+            replayed, known = self._replay(ctx)
             logits, labels = torch.cat([logits, replayed]), torch.cat([labels, known])
         return ctx.cross_entropy(logits, labels, balanced=True)
 
-    def _replay(self, ctx: TaskContext, field: ReceptiveField) -> tuple[Tensor, Tensor]:
+    def _replay(self, ctx: TaskContext) -> tuple[Tensor, Tensor]:
         """Returns logits and labels of the kept nodes, or of a batch of them."""
+        kept, depth = self.buffer.labelled, ctx.model_config.num_layers
+        graph = ctx.once("kept edges", lambda: self.sparse_graph(ctx))
         if ctx.batch_size is not None:
-            nodes, labels = ctx.draw(self.buffer.nodes, self.buffer.labels)
-            return ctx.forward(nodes, adjacency=self._graph), labels
-        dropout = ctx.generator("dropout")
+            nodes, labels = ctx.draw(kept.nodes, kept.labels)
+            return ctx.forward(nodes, adjacency=graph), labels
+        features, dropout = ctx.view.features, ctx.generator("dropout")
+        field = ctx.once("kept", lambda: receptive_field(features, graph, kept.nodes, depth))
         out = ctx.network(field.features, field.graphs, field.rows, dropout, ctx.plain)
-        return out.logits, self.buffer.labels
+        return out.logits, kept.labels
 
-    def end_task(self, ctx: TaskContext) -> None:
-        """Selects nodes and draws the neighbourhoods of the new ones."""
-        before, kept = self.buffer.nodes.to(ctx.device), self.buffer.neighbours.get(EDGES)
-        super().end_task(ctx)
-        self._graph = self._field = None
-        if ctx.final:
-            return
-        now, count, pairs = self.buffer.nodes, self.config.kept_neighbors, []
-        parents = now[~torch.isin(now, before)][:, None]
+    def beside(self, ctx: TaskContext, nodes: Tensor) -> Iterator[Beside]:
+        """Draws the neighbourhoods of nodes, hop by hop."""
+        parents, count, pairs = nodes[:, None], self.config.kept_neighbors, []
         for _ in range(ctx.model_config.num_layers):
             drawn = self._draw_neighbours(ctx, parents)
             ends = torch.stack([parents.repeat_interleave(count, dim=1), drawn], dim=2)
             pairs.append(ends.flatten(1))
             parents = drawn
-        fresh = torch.cat(pairs, dim=1)
-        self.buffer.neighbours[EDGES] = carried_over(before, kept, now, fresh)
+        yield self.buffer.neighbours, EDGES, torch.cat(pairs, dim=1)
 
     def _draw_neighbours(self, ctx: TaskContext, parents: Tensor) -> Tensor:
         """Draws neighbours of each parent ``[b, p]``, ``[b, p * k]``; in want of one, itself."""

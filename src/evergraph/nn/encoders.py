@@ -96,16 +96,21 @@ class Encoder(nn.Module):
         return h, attention
 
     def by_blocks(
-        self, x: Features, blocks: Callable[[], Iterable[Block]], path: AttentionPath = "auto"
+        self,
+        x: Features,
+        blocks: Callable[[], Iterable[Block]],
+        path: AttentionPath = "auto",
+        extend: Callable[[Tensor], Tensor] = lambda rows: rows,
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yields nodes ``[b]`` with their ``h`` ``[b, out_dim]``, block by block.
 
         Layer by layer: of all nodes no more is held than what a layer reads and what the next one
         will. Without gradient or dropout. ``blocks`` goes through all nodes once, in parts with
-        what one layer reads for them.
+        what one layer reads for them. Where others hold some of what a layer reads, ``extend`` puts
+        it below.
         """
         layers: list[Any] = [*self.layers, None]
-        rows, options = layers[0].lift(x), (path,) if self.has_attention else ()
+        rows, options = extend(layers[0].lift(x)), (path,) if self.has_attention else ()
         for layer, following in pairwise(layers):
             lifted = rows[:0]
             for nodes, sources, graph in blocks():
@@ -115,9 +120,10 @@ class Encoder(nn.Module):
                     continue
                 new = following.lift(h.relu_())
                 if not lifted.numel():
-                    lifted = new.new_empty(rows.shape[0], new.shape[1])
+                    lifted = new.new_empty(x.shape[0], new.shape[1])
                 lifted[nodes] = new
-            rows = lifted
+            if following is not None:
+                rows = extend(lifted)
 
 
 def takes_plain(path: AttentionPath, device: torch.device) -> bool:

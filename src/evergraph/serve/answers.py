@@ -8,6 +8,8 @@ another. Of a large graph a process looks for novel nodes.
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -16,11 +18,23 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
+from evergraph.estimator.near import CPU
 from evergraph.estimator.novelty import Novelty
+from evergraph.estimator.state import State
 from evergraph.estimator.store import Store
+from evergraph.estimator.transaction import load_state
 from evergraph.serve.requests import Question
-from evergraph.serve.version import CPU, Version
-from evergraph.serve.watching import Apart, find_novel
+from evergraph.serve.version import (
+    SCORES,
+    answer,
+    answer_all,
+    as_arrow,
+    describe_node,
+    predict_all,
+)
+from evergraph.serve.watching import describe, find_novel
 from evergraph.serve.worker import log
 
 #: Seconds between looks for a new version.
@@ -41,20 +55,20 @@ class Answers:
 
     def __init__(self, folder: Path, busy: Callable[[], bool] = lambda: False) -> None:
         self.folder, self.store, self.busy = folder, Store(folder), busy
-        self.version = Version.load(folder)
+        self.state = load_state(folder)[0]
         self.joined = 0  # questions that were joined with others
         self.novel: dict[str, Any] | None = None  # what was found in the last version looked at
-        self._threads = [
-            ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._threads = {
+            name: ThreadPoolExecutor(1, thread_name_prefix=name)
             for name in ("plain", "slow", "load", "look")
-        ]
+        }
         self._waiting: list[tuple[Question, asyncio.Future[dict[str, Any]]]] = []
         self._asked = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Begins to answer, and to look for new versions."""
-        self._threads[0].submit(self.version.prepare)  # what is asked meanwhile waits for it
+        self._threads["plain"].submit(predict_all, self.state)  # what is asked meanwhile waits
         self._tasks = [
             asyncio.create_task(work()) for work in (self._answer, self._follow, self._look)
         ]
@@ -64,16 +78,16 @@ class Answers:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for thread in self._threads:
+        for thread in self._threads.values():
             thread.shutdown(wait=True, cancel_futures=True)
 
     async def predict(self, question: Question) -> dict[str, Any]:
         """Answers a question."""
         if not question.is_plain:
-            version = self.version
+            state = self.state
             if question.reject is not None:
-                await self._detect(version)
-            return await self._slowly(lambda: version.answer(question))
+                await self._detect(state)
+            return await self._run("slow", answer, state, question)
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._waiting.append((question, future))
         self._asked.set()
@@ -81,114 +95,109 @@ class Answers:
 
     async def node(self, name: str) -> dict[str, Any]:
         """Describes a node."""
-        version = self.version
-        if version.state.graph.num_nodes <= QUICK:  # otherwise it is there or comes later
+        state = self.state
+        if state.graph.num_nodes <= QUICK:  # otherwise it is there or comes later
             with suppress(TimeoutError):
                 async with asyncio.timeout(PATIENCE):
-                    await self._detect(version)
-        return await self._slowly(lambda: version.node(name))
+                    await self._detect(state)
+        return await self._run("slow", describe_node, state, name)
 
     async def table(self, question: Question) -> bytes:
         """Answers a question as a stream of Arrow."""
-        return await self._slowly(lambda: self.version.table(question))
+        return await self._run("slow", as_arrow, self.state, question)
 
     async def about(self) -> tuple[int, dict[str, Any]]:
         """Describes the newest version."""
-        version = self.version
-        return version.number, await self._slowly(lambda: version.about)
+        state = self.state
+        about = await self._run("slow", state.once, "about", lambda: describe(state))
+        return state.version[0], about
 
-    async def _detect(self, version: Version) -> None:
+    async def _run(self, thread: str, call: Callable[..., T], *given: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads[thread], call, *given)
+
+    async def _detect(self, state: State) -> None:
         """Waits for a version's detector of novel nodes."""
-        state = version.state
         if state.classes and "novelty" not in state.computed:
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._threads[3], Novelty.of, state, CPU)
-
-    async def _slowly(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads[1], call)
+            await self._run("look", Novelty.of, state, CPU)
 
     async def _answer(self) -> None:
         """Takes all questions that wait, as one batch of one version."""
-        loop = asyncio.get_running_loop()
         while True:
             await self._asked.wait()
             self._asked.clear()
             while self._waiting:
                 batch, self._waiting = self._waiting[:MOST_JOINED], self._waiting[MOST_JOINED:]
                 batch = [(asked, future) for asked, future in batch if not future.done()]
-                asked = [question for question, _ in batch]
                 answers: list[Any]
                 try:
-                    answers = await loop.run_in_executor(
-                        self._threads[0], self.version.answers, asked
-                    )
+                    asked = [question for question, _ in batch]
+                    answers = await self._run("plain", answer_all, self.state, asked)
                 except Exception as error:
                     answers = [error] * len(batch)
                 self.joined += len(batch) if len(batch) > 1 else 0
-                for (_, future), answer in zip(batch, answers, strict=True):
+                for (_, future), found in zip(batch, answers, strict=True):
                     if future.done():
                         continue
-                    if isinstance(answer, Exception):
-                        future.set_exception(answer)
+                    if isinstance(found, Exception):
+                        future.set_exception(found)
                     else:
-                        future.set_result(answer)
+                        future.set_result(found)
 
     async def _follow(self) -> None:
         """Takes a new version over as soon as it is whole."""
-        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(LOOK)
             try:
-                self.version = await loop.run_in_executor(self._threads[2], self._newest)
+                self.state = await self._run("load", self._newest)
             except Exception as error:  # a damaged version, a full table of files
                 log("version not read", error=str(error))
                 await asyncio.sleep(5)
 
-    def _newest(self) -> Version:
+    def _newest(self) -> State:
         """Loads the newest version if it is another one."""
-        if self.store.newest() == (self.version.number, self.version.checksum):
-            return self.version
-        found = Version.load(self.folder).prepare()
-        log("version taken over", version=found.number)
+        if self.store.newest() == self.state.version:
+            return self.state
+        found = predict_all(load_state(self.folder)[0])
+        log("version taken over", version=found.version[0])
         return found
 
     async def _look(self) -> None:
         """Looks for novel nodes in the newest version, and then in the next that is the newest."""
-        looked: Version | None = None
+        looked: State | None = None
         waited = 0
         while True:
             await asyncio.sleep(1)
-            version, begun = self.version, time.monotonic()
-            if version is looked or not version.state.classes:
+            state, begun = self.state, time.monotonic()
+            if state is looked or not state.classes:
                 continue
             if waited < MOST_WAITED and await asyncio.to_thread(self.busy):
                 waited += 1  # what is learned will make another version, and needs the processor
                 continue
             waited = 0
             try:
-                self.novel = await self._find_novel(version)
+                self.novel = await self._find_novel(state)
             except Exception as error:
                 log("not looked for novel nodes", error=repr(error))
-            looked = version
+            looked = state
             await asyncio.sleep(min((SPARING - 1) * (time.monotonic() - begun), 600))
 
-    async def _find_novel(self, version: Version) -> dict[str, Any]:
-        if version.state.graph.num_nodes <= QUICK:
-            await self._detect(version)
-            loop = asyncio.get_running_loop()
-            found = await loop.run_in_executor(self._threads[3], find_novel, version.state)
-            return {"version": version.number, **found}
+    async def _find_novel(self, state: State) -> dict[str, Any]:
+        if state.graph.num_nodes <= QUICK:
+            await self._detect(state)
+            found = await self._run("look", find_novel, state)
+            return {"version": state.version[0], **found}
         # In a process of its own: much of it would hold the interpreter's lock.
         words = [sys.executable, "-m", find_novel.__module__, str(self.folder.resolve())]
         process = await asyncio.create_subprocess_exec(
             *words, stdout=asyncio.subprocess.PIPE, start_new_session=True
         )
         try:
-            told, _ = await process.communicate()
+            written, _ = await process.communicate()
         finally:
             with suppress(ProcessLookupError):
                 process.kill()
-        apart = Apart.read(told)
-        if (apart.number, apart.checksum) == (version.number, version.checksum):
-            version.found["novelty"] = apart.scores
-        return {"version": apart.number, **apart.found}
+        with np.load(io.BytesIO(written)) as told:
+            number, checksum, found = json.loads(str(told["told"]))
+            if (number, bytes.fromhex(checksum)) == state.version:
+                state.computed[SCORES] = told["scores"]
+        return {"version": number, **found}

@@ -13,9 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
+from starlette.exceptions import HTTPException
 
 from evergraph import __version__
 from evergraph.errors import InputError, one_line
@@ -46,6 +47,13 @@ SHOWN = 12
 FRAMED = {"Content-Security-Policy": "frame-ancestors 'none'"}
 
 
+#: What may go wrong: paths that are not there, too.
+FAILURES: tuple[int | type[Exception], ...] = (
+    *(404, 405, HTTPException, RequestValidationError),
+    *(InputError, Full, sqlite3.Error, Exception),
+)
+
+
 @dataclass(frozen=True)
 class Options:
     """How a state is served."""
@@ -74,7 +82,7 @@ def make_app(options: Options) -> Guard:
             worker = Worker(options.folder, options.device, queue)
             worker.start()
             parts.update(queue=queue, worker=worker, teaching=Acceptance(answers, queue, worker))
-        log("ready", version=answers.version.number, read_only=options.read_only)
+        log("ready", version=answers.state.version[0], read_only=options.read_only)
         yield
         if not options.read_only:
             parts["teaching"].stop()
@@ -84,7 +92,8 @@ def make_app(options: Options) -> Guard:
     app = FastAPI(
         title="Evergraph", version=__version__, lifespan=life, docs_url=None, redoc_url=None
     )
-    _add_failures(app)
+    for kind in FAILURES:
+        app.add_exception_handler(kind, _failed)
     _add_watching(app, options, metrics, parts)
 
     def teaching() -> Acceptance:
@@ -128,7 +137,8 @@ def make_app(options: Options) -> Guard:
 
     @app.get("/changes/{number}", summary="What became of a change")
     async def changed(number: int) -> JSONResponse:
-        found = await teaching().get(number) if 0 < number < 1 << 62 else None
+        known = 0 < number < 1 << 62
+        found = await asyncio.to_thread(teaching().queue.get, number) if known else None
         if found is None:
             raise NotFound("Expected the number of a change (got another); correct it.")
         return JSONResponse(found)
@@ -145,7 +155,7 @@ def _add_watching(app: FastAPI, options: Options, metrics: Metrics, parts: dict[
 
     @app.get("/ready", summary="Whether a state is there to answer from, and its version")
     async def ready() -> dict[str, Any]:
-        return {"status": "ready", "version": parts["answers"].version.number}
+        return {"status": "ready", "version": parts["answers"].state.version[0]}
 
     @app.get("/metrics", summary="Counts and measures for Prometheus")
     async def measures() -> Response:
@@ -194,40 +204,27 @@ def settings(options: Options) -> dict[str, Any]:
     }
 
 
-def _add_failures(app: FastAPI) -> None:
+def _failed(_: Request, error: Exception) -> JSONResponse:
     """Turns what goes wrong into one sentence, without a word about the inside."""
-
-    def told(status: int, sentence: str, wait: int = 0) -> JSONResponse:
-        headers = {"Retry-After": str(wait)} if wait else None
-        return JSONResponse({"error": sentence}, status_code=status, headers=headers)
-
-    @app.exception_handler(InputError)
-    async def wrong(_: Request, error: InputError) -> JSONResponse:
-        return told(404 if isinstance(error, NotFound) else 422, str(error))
-
-    @app.exception_handler(RequestValidationError)
-    async def odd(_: Request, error: RequestValidationError) -> JSONResponse:
-        return told(422, one_line(f"Expected another value: {error.errors()[0]['msg']}."))
-
-    @app.exception_handler(404)
-    @app.exception_handler(HTTPException)
-    @app.exception_handler(405)
-    async def refused(_: Request, error: HTTPException) -> JSONResponse:
-        return told(error.status_code, str(error.detail))
-
-    @app.exception_handler(Full)
-    async def full(_: Request, __: Full) -> JSONResponse:
-        return told(503, "Expected room in the queue (it is full); send it again later.", 2)
-
-    @app.exception_handler(sqlite3.Error)
-    async def stuck(_: Request, error: sqlite3.Error) -> JSONResponse:
+    status, sentence, wait = 500, "Something failed inside; the log says what.", ""
+    if isinstance(error, InputError):
+        status, sentence = 404 if isinstance(error, NotFound) else 422, str(error)
+    elif isinstance(error, RequestValidationError):
+        status = 422
+        sentence = one_line(f"Expected another value: {error.errors()[0]['msg']}.")
+    elif isinstance(error, HTTPException):
+        status, sentence = error.status_code, str(error.detail)
+    elif isinstance(error, Full):
+        status, wait = 503, "2"
+        sentence = "Expected room in the queue (it is full); send it again later."
+    elif isinstance(error, sqlite3.Error):
         log("queue failed", error=str(error))
-        return told(503, "Expected to store the change (the disk refused); send it again later.", 5)
-
-    @app.exception_handler(Exception)
-    async def failed(_: Request, error: Exception) -> JSONResponse:
+        status, wait = 503, "5"
+        sentence = "Expected to store the change (the disk refused); send it again later."
+    else:
         log("failed", error=one_line(repr(error)))
-        return told(500, "Something failed inside; the log says what.")
+    headers = {"Retry-After": wait} if wait else None
+    return JSONResponse({"error": sentence}, status_code=status, headers=headers)
 
 
 def _body(kind: type[Question] | type[Teaching], *tables: str) -> dict[str, Any]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import socket
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from evergraph.serve.metrics import Metrics
@@ -26,6 +28,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 LOOPBACK = {"localhost", "127.0.0.1", "[::1]"}
+CLOSE = {"connection": "close"}
 #: Paths that tell nothing about the state.
 OPEN = {"/", "/health", "/ready", "/openapi.json", "/docs"}
 
@@ -65,15 +68,6 @@ class Tokens:
         return any(same)
 
 
-class Refusal(Exception):
-    """An answer other than the application's."""
-
-    def __init__(self, status: int, sentence: str, **headers: str) -> None:
-        super().__init__(sentence)
-        self.status, self.sentence = status, sentence
-        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
-
-
 class Guard:
     """The application, guarded."""
 
@@ -86,36 +80,32 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        begun, status = time.perf_counter(), 0
-        started = False
+        begun, status, body = time.perf_counter(), 0, bytearray()
 
         async def watched(message: MutableMapping[str, Any]) -> None:
-            nonlocal status, started
+            nonlocal status
             if message["type"] == "http.response.start":
-                status, started = message["status"], True
+                status = message["status"]
                 message["headers"] = [*message["headers"], (b"x-content-type-options", b"nosniff")]
             await send(message)
 
         self.running += 1
-        held = 0
         try:
-            try:
-                self._check(scope)
-                body = await self._read(receive)
-                held = len(body)
+            self._check(scope)
+            await self._read(receive, body)
+            with _in_time(504, "Expected an answer in time (it took too long)."):
                 async with asyncio.timeout(self.limits.seconds):
-                    await self.app(scope, _replay(body, receive), watched)
-            except TimeoutError:
-                raise Refusal(504, "Expected an answer in time (it took too long).") from None
-        except Refusal as refusal:
-            if not started:
-                await _answer(watched, refusal)
+                    await self.app(scope, _replay(bytes(body), receive), watched)
+        except HTTPException as refusal:
+            if not status:
+                told, headers = {"error": refusal.detail}, refusal.headers
+                await JSONResponse(told, refusal.status_code, headers)(scope, receive, watched)
         except Exception as error:  # answered and logged already, or the client is gone
-            if not started:
+            if not status:
                 log("failed", error=type(error).__name__)
         finally:
             self.running -= 1
-            self.held -= held
+            self.held -= len(body)
             route = getattr(scope.get("route"), "path", "other")
             seconds = time.perf_counter() - begun
             self.metrics.observe(scope["method"], route, status, seconds)
@@ -125,54 +115,55 @@ class Guard:
     def _check(self, scope: Scope) -> None:
         headers = dict(scope["headers"])
         if self.running > self.limits.requests:
-            raise Refusal(503, "Expected fewer requests at once; try again.", retry_after="1")
+            told = "Expected fewer requests at once; try again."
+            raise HTTPException(503, told, {"retry-after": "1"})
         if not self.tokens.allow(scope["path"], headers.get(b"authorization", b"")):
             told = "Expected a token that allows this (got none or another); send Authorization."
-            raise Refusal(401, told, www_authenticate="Bearer")
+            raise HTTPException(401, told, {"www-authenticate": "Bearer"})
         host = headers.get(b"host", b"").decode("latin-1").lower()
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         if self.tokens.ask is None and name not in LOOPBACK:  # a page may have renamed this machine
-            raise Refusal(421, "Expected 'Host' to be this machine (got another name).")
+            raise HTTPException(421, "Expected 'Host' to be this machine (got another name).")
         kind = media_type(headers.get(b"content-type", b"").decode("latin-1"))
         # All of these make a browser ask first whether a page from elsewhere may send them.
         known = {JSON, *(SUFFIXES if scope["path"] == "/changes" else ())}
         if scope["method"] == "POST" and kind not in known:
-            raise Refusal(415, f"Expected a body of {' or '.join(sorted(known))} (got another).")
+            told = f"Expected a body of {' or '.join(sorted(known))} (got another)."
+            raise HTTPException(415, told)
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length[:20]) > self.limits.body:
             raise self._too_large()
 
-    def _too_large(self) -> Refusal:
+    def _too_large(self) -> HTTPException:
         told = f"Expected a body of at most {self.limits.body} bytes (got more); split it."
-        return Refusal(413, told, connection="close")
+        return HTTPException(413, told, CLOSE)
 
-    async def _read(self, receive: Receive) -> bytes:
+    async def _read(self, receive: Receive, body: bytearray) -> None:
         """Reads a body; what it takes is counted until the request is answered."""
-        parts, size = [], 0
-        try:
+        more = True
+        with _in_time(408, "Expected the body sooner; send it again.", CLOSE):
             async with asyncio.timeout(self.limits.body_seconds):
-                while True:
+                while more:
                     message = await receive()
                     if message["type"] != "http.request":
-                        raise Refusal(400, "Expected a whole body (the client left).")
-                    part = message.get("body", b"")
-                    size += len(part)
-                    self.held += len(part)
-                    parts.append(part)
-                    if size > self.limits.body:
+                        raise HTTPException(400, "Expected a whole body (the client left).")
+                    body += message.get("body", b"")
+                    self.held += len(message.get("body", b""))
+                    if len(body) > self.limits.body:
                         raise self._too_large()
                     if self.held > self.limits.bodies:
                         told = "Expected less data at once; try again."
-                        raise Refusal(503, told, retry_after="1", connection="close")
-                    if not message.get("more_body", False):
-                        return b"".join(parts)
-        except TimeoutError:
-            self.held -= size
-            told = "Expected the body sooner; send it again."
-            raise Refusal(408, told, connection="close") from None
-        except BaseException:
-            self.held -= size
-            raise
+                        raise HTTPException(503, told, {"retry-after": "1", **CLOSE})
+                    more = message.get("more_body", False)
+
+
+@contextmanager
+def _in_time(status: int, sentence: str, headers: dict[str, str] | None = None) -> Iterator[None]:
+    """Turns what took too long into an answer."""
+    try:
+        yield
+    except TimeoutError:
+        raise HTTPException(status, sentence, headers) from None
 
 
 class Impatient(H11Protocol):
@@ -212,11 +203,3 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         return parts.pop() if parts else await receive()
 
     return again
-
-
-async def _answer(send: Send, refusal: Refusal) -> None:
-    body = json.dumps({"error": refusal.sentence}).encode()
-    headers = {"content-type": "application/json", "content-length": str(len(body))}
-    pairs = [(k.encode(), v.encode()) for k, v in {**headers, **refusal.headers}.items()]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": pairs})
-    await send({"type": "http.response.body", "body": body})

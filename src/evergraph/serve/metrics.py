@@ -71,9 +71,8 @@ class Metrics:
 
     def text(self, answers: Answers, queue: Queue | None) -> bytes:
         """Writes all of it as it is now."""
-        version = answers.version
-        state = version.state
-        self._set("version", "Version of the state that answers.", version.number)
+        state = answers.state
+        self._set("version", "Version of the state that answers.", state.version[0])
         self._set("nodes", "Nodes of the graph.", state.graph.num_nodes)
         self._set("edges", "Edges of the graph.", state.graph.num_edges)
         self._set("classes", "Classes known.", len(state.classes))

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 from evergraph.errors import InputError
 from evergraph.estimator.store import connect
@@ -29,15 +28,6 @@ SHOWN = f"key, {TOLD}"
 
 class Full(Exception):
     """There is no room for another change at present."""
-
-
-class Waiting(NamedTuple):
-    """A change that is not learned yet."""
-
-    number: int
-    key: str
-    form: str
-    body: bytes
 
 
 class Queue:
@@ -105,12 +95,9 @@ class Queue:
             count, size = db.execute(query).fetchone()
             if count >= self.most or size + len(body) > MOST_BYTES:
                 raise Full
+            insert = "INSERT INTO change (key, digest, form, body, status, received) VALUES "
             row = (key, _digest(form, body), form, body, _now())
-            added = db.execute(
-                "INSERT INTO change (key, digest, form, body, status, received) "
-                "VALUES (?, ?, ?, ?, 'queued', ?)",
-                row,
-            )
+            added = db.execute(f"{insert} (?, ?, ?, ?, 'queued', ?)", row)
             db.execute("COMMIT")
             assert added.lastrowid is not None
             return added.lastrowid
@@ -127,13 +114,11 @@ class Queue:
         with self._open() as db:
             return [dict(row) for row in db.execute(query, (most,))]
 
-    def waiting(self, most: int = -1) -> list[Waiting]:
-        """Lists what is not learned yet, in order."""
-        query = (
-            f"SELECT number, key, form, body FROM change WHERE {WAITING} ORDER BY number LIMIT ?"
-        )
+    def waiting(self, most: int = -1) -> list[tuple[int, str, str, bytes]]:
+        """Lists what is not learned yet, in order: number, key, form and body."""
+        query = f"SELECT number, key, form, body FROM change WHERE {WAITING} ORDER BY number"
         with self._open() as db:
-            return [Waiting(*row) for row in db.execute(query, (most,))]
+            return [tuple(row) for row in db.execute(f"{query} LIMIT ?", (most,))]
 
     def state(self) -> tuple[dict[str, int], int]:
         """Counts changes by status; also the last version that one of them made, −1 for none."""

@@ -41,10 +41,6 @@ class Acceptance:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._accept, form, body, key)
 
-    async def get(self, number: int) -> dict[str, Any] | None:
-        """Describes a change that was accepted."""
-        return await asyncio.get_running_loop().run_in_executor(None, self.queue.get, number)
-
     def stop(self) -> None:
         """Ends the thread."""
         self._thread.shutdown(wait=True, cancel_futures=True)
@@ -64,18 +60,18 @@ class Acceptance:
 
     def _present(self) -> State:
         """Returns a state with the graph that the next change will meet."""
-        version, (counts, last) = self.answers.version, self.queue.state()
+        state, (counts, last) = self.answers.state, self.queue.state()
         if counts["refused"] != self._refused:  # what was expected will not be
             self._refused, self._ahead = counts["refused"], None
-        settled = version.number >= last
+        settled = state.version[0] >= last
         if settled and not counts["queued"] + counts["learning"]:
             self._ahead = None
-            return version.state
+            return state
         if self._ahead is not None:
             return self._ahead
         if not settled:  # a version is about to be taken over
             raise Full
-        state, learned = version.state, {e.report.get(KEY) for e in version.state.history}
+        learned = {entry.report.get(KEY) for entry in state.history}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             for _, key, form, body in self.queue.waiting():

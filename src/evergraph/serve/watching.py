@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import sys
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 
 from evergraph.errors import InputError
-from evergraph.estimator.novelty import LOOKED_AT, Novelty, counted, novel_nodes
+from evergraph.estimator.near import CPU
+from evergraph.estimator.novelty import LOOKED_AT, Novelty, novel_nodes
 from evergraph.estimator.state import Entry, State
 from evergraph.estimator.transaction import load_state
 
-CPU = torch.device("cpu")
 #: The most changes that are shown, the last ones, and nodes of a group of novel ones.
 MOST_CHANGES, MOST_SHOWN = 200, 20
 
@@ -57,17 +56,13 @@ def alarms(state: State) -> dict[str, int]:
 
 
 def _change(entry: Entry) -> dict[str, Any]:
-    from evergraph.estimator.watch import wilson  # noqa: PLC0415 - as above
+    from evergraph.estimator.watch import interval  # noqa: PLC0415 - as above
 
-    judged, low, high = sum(entry.class_judged), None, None
-    if entry.accuracy is not None and judged:
-        ends = wilson(entry.accuracy * judged / 100, judged)
-        low, high = (round(100 * end, 2) for end in ends)
     return {
         **{"change": entry.step + 1, "kind": entry.kind, "nodes": entry.num_nodes},
         **{"labels": entry.trained_on, "classes": len(entry.class_accuracy)},
         **{"new_classes": entry.new_classes, "alarms": sum(one.alarm for one in entry.watch)},
-        **{"n": judged, "mean": entry.accuracy, "low": low, "high": high, "std": None},
+        **interval(entry.accuracy, sum(entry.class_judged)),
         "by_class": [None if a is None else round(a, 1) for a in entry.class_accuracy],
     }
 
@@ -78,10 +73,9 @@ def find_novel(state: State) -> dict[str, Any]:
     try:
         if not state.classes or not rows.numel():
             raise InputError("There are no nodes without a label, or no classes yet.")
-        found, scores, groups = novel_nodes(state, CPU, rows=rows)
+        found, scores, groups, told = novel_nodes(state, CPU, rows=rows)
     except InputError as error:  # too few held-out nodes to tell
         return {"sentence": str(error)}
-    told = counted(groups, rows.numel(), state.held_out.pairs.length)
     likely = state.logits(CPU, found).argmax(dim=1).tolist()
     names, parts = state.graph.names.take(found.numpy()), []
     for number in range(1, 1 + len(told["groups"])):
@@ -94,41 +88,14 @@ def find_novel(state: State) -> dict[str, Any]:
     return {**told, "groups": parts}
 
 
-class Apart(NamedTuple):
-    """What a process of its own found in a version: novel nodes, and how novel every node is."""
-
-    number: int
-    checksum: bytes
-    found: dict[str, Any]
-    scores: np.ndarray[Any, np.dtype[np.float32]]
-
-    @classmethod
-    def read(cls, told: bytes) -> Apart:
-        """Reads what the process wrote."""
-        number, checksum, found, scores = json.loads(told)
-        values = np.frombuffer(base64.b64decode(scores), dtype=np.float32)
-        return cls(number, bytes.fromhex(checksum), found, values)
-
-    def write(self) -> str:
-        """Writes a line of JSON."""
-        scores = base64.b64encode(self.scores.tobytes()).decode()
-        return json.dumps([self.number, self.checksum.hex(), self.found, scores])
-
-    @classmethod
-    def find(cls, folder: Path) -> Apart:
-        """Looks at the newest version in a folder."""
-        state, number = load_state(folder)
-        assert state.saved is not None
-        found, every = find_novel(state), torch.arange(state.graph.num_nodes)
-        scores = Novelty.of(state, CPU).scores(state, every).astype(np.float32)
-        return cls(number, state.saved[2].checksum, found, scores)
-
-
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     with suppress(OSError, AttributeError):
         os.nice(10)  # whoever answers and learns goes first
-    line = Apart.find(Path(sys.argv[1])).write()
+    looked, number = load_state(Path(sys.argv[1]))
+    told = json.dumps([number, looked.version[1].hex(), find_novel(looked)])
+    every = torch.arange(looked.graph.num_nodes)
+    scores = Novelty.of(looked, CPU).scores(looked, every).astype(np.float32)
     with suppress(BrokenPipeError):
-        print(line, flush=True)
+        np.savez(sys.stdout.buffer, told=told, scores=scores)

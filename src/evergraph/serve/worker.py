@@ -14,17 +14,16 @@ import threading
 import time
 import warnings
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from evergraph.device import pick_device
 from evergraph.errors import InputError, one_line
 from evergraph.estimator.content import state_content
 from evergraph.estimator.state import State
 from evergraph.estimator.step import complete, prepare
 from evergraph.estimator.store import Store
 from evergraph.estimator.transaction import load_state
-from evergraph.nn.device import pick_device
 from evergraph.serve.queue import Queue
 from evergraph.serve.requests import read_taught
 
@@ -107,11 +106,7 @@ def work(folder: Path, device: str, wake: threading.Event) -> None:
     """Learns what is queued until the process is ended."""
     store, queue = Store(folder), Queue(folder)
     with store.writing():
-        if store.has_pending:
-            raise InputError(
-                f"Expected no unfinished change in '{folder}' (got one that was interrupted); run "
-                f"'evergraph resume {folder}' first."
-            )
+        store.check_settled()
         learner = Learner(store, queue, device, *load_state(folder))
         log("worker ready", version=learner.number)
         while True:
@@ -175,8 +170,7 @@ class Learner:
                 time.sleep(PAUSE)
         self.number += 1
         place = self.store.folder.resolve()
-        self.state = replace(following, saved=(place, self.number, stored))
-        self.state.adopt(following)
+        self.state = following.noting(saved=(place, self.number, stored))
 
 
 def main() -> None:

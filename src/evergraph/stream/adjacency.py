@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-import numpy as np
 import torch
 from torch import Tensor
+
+from evergraph.team import ALONE, Team
 
 #: Blocks of about equal work that threads take rows in.
 BLOCKS = 64
@@ -62,6 +63,7 @@ class Adjacency(OnDevice):
     whole_degree: Tensor | None = None  # [num_sources] int64, only of a part
     own: Tensor | None = None  # [n] int64; None: every source is a node, in the same order
     arcs: Arcs | None = None  # None: all edges weigh one, both ways
+    team: ClassVar[Team] = ALONE  # whoever has it has all of it, unlike a shard
 
     @classmethod
     def from_edges(
@@ -71,8 +73,8 @@ class Adjacency(OnDevice):
 
         The edges must be clean: no duplicates, both directions present if ``symmetric``.
         """
-        keys = edges[1] * num_nodes + edges[0]
-        graph = cls._from_keys(sort_keys(keys), num_nodes, symmetric)
+        keys, none = edges[1] * num_nodes + edges[0], edges[0, :0]
+        graph = cls(num_nodes, none, none, none, symmetric)._joined_by(torch.sort(keys).values)
         return graph if arcs is None else replace(graph, arcs=arcs.take(torch.argsort(keys)))
 
     @classmethod
@@ -81,11 +83,11 @@ class Adjacency(OnDevice):
         n = own.numel()
         return cls(n, src, dst, pointer_of(dst, n), False, whole_degree, own)
 
-    @classmethod
-    def _from_keys(cls, keys: Tensor, num_nodes: int, symmetric: bool) -> Adjacency:
-        dst = torch.div(keys, max(num_nodes, 1), rounding_mode="floor")
-        src = keys - dst * num_nodes
-        return cls(num_nodes, src, dst, pointer_of(dst, num_nodes), symmetric)
+    def _joined_by(self, keys: Tensor) -> Adjacency:
+        """Returns the same nodes with the edges of other :attr:`keys`, which ascend."""
+        dst = torch.div(keys, max(self.num_sources, 1), rounding_mode="floor")
+        src, indptr = keys - dst * self.num_sources, pointer_of(dst, self.num_nodes)
+        return replace(self, src=src, dst=dst, indptr=indptr, arcs=None)
 
     @property
     def num_edges(self) -> int:
@@ -114,6 +116,16 @@ class Adjacency(OnDevice):
         """What each edge weighs, whichever way it leads, ``[E]``; None: all one."""
         return None if self.arcs is None else edge_weight(self.arcs.weights)
 
+    @property
+    def mean_weight(self) -> Tensor:
+        """What edges weigh on average, where they have weights."""
+        assert self.weight is not None
+        return self.weight.mean()
+
+    def extend(self, rows: Tensor) -> Tensor:
+        """Returns the rows that edges come from: those of all nodes, as they are given."""
+        return rows
+
     @cached_property
     def strength(self) -> Tensor:
         """What the edges of every source weigh in the whole graph, ``[num_sources]``."""
@@ -134,9 +146,8 @@ class Adjacency(OnDevice):
         wanted, arcs = dst * whole.num_sources + src, torch.ones(src.numel(), 2, device=src.device)
         if whole.num_edges:
             keys, order = torch.sort(whole.keys)  # those of a part may not be
-            at = torch.searchsorted(keys, wanted).clamp_(max=keys.numel() - 1)
-            there = whole.arcs.weights[order[at]]
-            arcs = torch.where((keys[at] == wanted)[:, None], there, arcs)
+            at = find_sorted(keys, wanted)
+            arcs = torch.where((at >= 0)[:, None], whole.arcs.weights[order[at]], arcs)
         strength = None if nodes is None else whole.strength[nodes]
         return replace(self, arcs=Arcs(arcs, whole.arcs.directed, strength))
 
@@ -148,22 +159,12 @@ class Adjacency(OnDevice):
     @cached_property
     def by_source(self) -> Tensor:
         """Orders edge positions by (source, destination), ``[E]``."""
-        return sort_stably(self.src)[1]
+        return torch.argsort(self.src, stable=True)
 
     @cached_property
     def source_indptr(self) -> Tensor:
         """The CSR pointer over :attr:`by_source`, ``[n + 1]``."""
         return pointer_of(self.src, self.num_sources)
-
-    @cached_property
-    def chunks(self) -> tuple[Tensor, Tensor]:
-        """Cuts every node's incoming edges into short runs; see :func:`chunk_pointers`."""
-        return chunk_pointers(self.indptr)
-
-    @cached_property
-    def source_chunks(self) -> tuple[Tensor, Tensor]:
-        """Cuts every node's outgoing edges, in the order of :attr:`by_source`."""
-        return chunk_pointers(self.source_indptr)
 
     @cached_property
     def pattern(self) -> Pattern:
@@ -181,12 +182,9 @@ class Adjacency(OnDevice):
     def with_self_loops(self) -> Adjacency:
         """The same graph with every node its own neighbour as well."""
         nodes = torch.arange(self.num_nodes, device=self.device)
-        own, width = nodes if self.own is None else self.own, self.num_sources
-        keys = unique_keys(torch.cat([self.keys, nodes * width + own]))
-        dst = torch.div(keys, max(width, 1), rounding_mode="floor")
-        indptr = pointer_of(dst, self.num_nodes)
-        looped = replace(self, src=keys - dst * width, dst=dst, indptr=indptr, arcs=None)
-        return looped.weighed_as(self)
+        own = nodes if self.own is None else self.own
+        keys = torch.unique(torch.cat([self.keys, nodes * self.num_sources + own]))
+        return self._joined_by(keys).weighed_as(self)
 
     @cached_property
     def symmetric_weights(self) -> Tensor:
@@ -240,8 +238,8 @@ class Adjacency(OnDevice):
             keys = keys[stay]
         if add.numel():
             add = add[:, add[0] != add[1]]
-            keys = unique_keys(torch.cat([keys, _both_ways(add, n)]))
-        after = Adjacency._from_keys(keys, n, self.symmetric).weighed_as(self)
+            keys = torch.unique(torch.cat([keys, _both_ways(add, n)]))
+        after = self._joined_by(keys).weighed_as(self)
         if self.whole_degree is None:
             return after
         arcs = after.arcs
@@ -294,54 +292,29 @@ class Pattern:
         degree = self.indptr[1:] - self.indptr[:-1]
         counts = torch.div(degree + CHUNK - 1, CHUNK, rounding_mode="floor").clamp_(min=1)
         owner, rank = runs(counts)
-        first = self.indptr[owner] + CHUNK * rank
-        last = torch.minimum(first + CHUNK, self.indptr[owner + 1])
-        cut = counts > 1
-        part_of = cut[owner]
-        slot = torch.where(part_of, torch.cumsum(part_of, 0) - 1, -1)
-        hubs = torch.nonzero(cut).flatten()
-        parts = pointer(counts[hubs])
-        return Chunks(first, last, owner, slot, hubs, parts, int(parts[-1]))
+        bounds = torch.cat([self.indptr[owner] + CHUNK * rank, self.indptr[-1:]])
+        hubs = torch.nonzero(counts > 1).flatten()
+        cut = (counts > 1)[owner]
+        place = torch.where(cut, self.num_rows - 1 + torch.cumsum(cut, 0), owner)
+        hub_of, _ = runs(counts[hubs])
+        return Chunks(bounds, owner, place, pointer(counts), hubs, hub_of, pointer(counts[hubs]))
 
 
 @dataclass(frozen=True)
 class Chunks:
     """Rows cut into chunks of at most :data:`CHUNK` edges; a row without edges has an empty one.
 
-    A row of one chunk is finished by the program that sums it. The chunks of longer rows
-    ("hubs") are summed side by side into slots, and a second program adds a hub's slots up.
+    A program sums a chunk as if it were a row. The sums of a longer row's chunks (a "hub's") go to
+    places behind those of all rows, to be joined.
     """
 
-    first: Tensor  # [c] first edge
-    last: Tensor  # [c] one past the last edge
+    bounds: Tensor  # [c + 1] pointer of chunks into edges
     owner: Tensor  # [c] row
-    slot: Tensor  # [c] where the part of a hub goes, -1 for a row of one chunk
+    place: Tensor  # [c] where the sum goes: the row, from n on for a hub's
+    rows: Tensor  # [n + 1] pointer of rows into chunks
     hubs: Tensor  # [k] rows of several chunks
-    parts: Tensor  # [k + 1] pointer of hubs into slots
-    num_slots: int
-
-
-def sort_keys(keys: Tensor) -> Tensor:
-    """Sorts whole numbers; on a CPU NumPy does it eight times as fast as PyTorch."""
-    if keys.device.type != "cpu":
-        return torch.sort(keys).values
-    return torch.from_numpy(np.sort(keys.numpy()))
-
-
-def sort_stably(keys: Tensor) -> tuple[Tensor, Tensor]:
-    """Sorts whole numbers, which may not be negative; returns also where each was."""
-    if keys.device.type != "cpu":
-        return torch.sort(keys, stable=True)
-    count = max(keys.numel(), 1)
-    both = sort_keys(keys.long() * count + torch.arange(keys.numel()))  # as one number
-    found = torch.div(both, count, rounding_mode="floor")
-    return found.to(keys.dtype), both - found * count
-
-
-def unique_keys(keys: Tensor) -> Tensor:
-    """Sorts whole numbers and leaves each once."""
-    unique: Tensor = torch.unique_consecutive(sort_keys(keys))
-    return unique
+    hub_of: Tensor  # [s] which of the hubs each place behind the rows belongs to
+    parts: Tensor  # [k + 1] pointer of hubs into these places
 
 
 def find_sorted(keys: Tensor, wanted: Tensor) -> Tensor:
@@ -355,18 +328,6 @@ def find_sorted(keys: Tensor, wanted: Tensor) -> Tensor:
 def edge_weight(arcs: Tensor) -> Tensor:
     """Returns what edges ``[E, 2]`` weigh, the mean of both ways where they lead both, ``[E]``."""
     return arcs.sum(dim=1) / (arcs > 0).sum(dim=1)
-
-
-def chunk_pointers(indptr: Tensor, size: int = 64) -> tuple[Tensor, Tensor]:
-    """Cuts segments into chunks of at most ``size``, so that a hub does not hold up a sum.
-
-    Returns the pointer of chunks into what ``indptr`` points into, ``[c + 1]``, and the
-    pointer of segments into chunks, ``[n + 1]``.
-    """
-    degree = indptr[1:] - indptr[:-1]
-    counts = torch.div(degree + size - 1, size, rounding_mode="floor")
-    owner, rank = runs(counts)
-    return torch.cat([indptr[owner] + size * rank, indptr[-1:]]), pointer(counts)
 
 
 def pointer(counts: Tensor) -> Tensor:

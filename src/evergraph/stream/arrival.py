@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from evergraph.device import make_generator
 from evergraph.errors import InputError
-from evergraph.rng import make_generator
 from evergraph.stream.graph import Graph
 from evergraph.stream.protocol import Protocol
 

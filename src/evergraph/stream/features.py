@@ -30,6 +30,8 @@ NORMAL = 1.349
 AWAY = 3.0
 #: Widths up to which values stay; beyond, they count by their logarithm.
 FAR = 10.0
+#: Rows whose lengths are computed at a time.
+BLOCK = 1 << 16
 #: More than the length of any row.
 LIMITLESS = 3e38
 #: The longest row, in lengths that all but 1 % of the rows stay below.
@@ -142,16 +144,26 @@ def row_lengths(features: Features) -> Tensor:
     """Computes the Euclidean length of each row, ``[n]``."""
     if isinstance(features, SparseRows):
         return row_sums(features.with_values(features.values.square())).sqrt()
-    return features.square().sum(dim=1).sqrt()
+    if features.stride(0) == 1 < features.shape[1]:  # they lie column by column, maybe on disk
+        squares = features.new_zeros(features.shape[0])
+        for column in features.t():
+            squares.addcmul_(column, column)
+        return squares.sqrt()
+    blocks = torch.split(features, BLOCK)  # nothing as large as all features is made
+    return torch.cat([block.square().sum(dim=1) for block in blocks]).sqrt()
 
 
 def normalise_rows(features: Features) -> Features:
     """Divides each row by its sum; rows that sum to zero stay zero."""
     sums = row_sums(features)
-    scale = torch.where(sums == 0, torch.ones_like(sums), sums).reciprocal()
+    return times_rows(features, torch.where(sums == 0, torch.ones_like(sums), sums).reciprocal())
+
+
+def times_rows(features: Features, factor: Tensor) -> Features:
+    """Multiplies each row by a factor of its own, ``[n]``."""
     if isinstance(features, SparseRows):
-        return features.with_values(features.values * scale[features.row_index()])
-    return features * scale[:, None]
+        return features.with_values(features.values * factor[features.row_index()])
+    return features * factor[:, None]
 
 
 def from_scipy_parts(
@@ -206,13 +218,11 @@ class Scale:
         far = values.abs() > FAR
         beyond = values[far]
         values[far] = beyond.sign() * FAR * (1 + (beyond.abs() / FAR).log())
-        lengths = row_lengths(_holding(features, values))
+        scaled = _holding(features, values)
+        lengths = row_lengths(scaled)
         odd = (lengths > self.limit) | (row_sums(_holding(features, far.float())) > 0)
         shorter = torch.where(lengths > self.limit, self.limit / lengths, 1)
-        by_value = shorter[:, None]
-        if isinstance(features, SparseRows):
-            by_value = shorter[features.row_index()]
-        return _holding(features, values * by_value), int(odd.sum())
+        return times_rows(scaled, shorter), int(odd.sum())
 
     def state_dict(self) -> dict[str, Any]:
         """Returns tensors and plain values that restore the scale."""

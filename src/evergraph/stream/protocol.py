@@ -12,8 +12,8 @@ import torch
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
+from evergraph.device import make_generator
 from evergraph.errors import InputError
-from evergraph.rng import make_generator
 from evergraph.stream.features import Scaling
 from evergraph.stream.graph import Graph
 from evergraph.validation import Config, load_yaml

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from evergraph.device import make_generator
 from evergraph.errors import InputError
-from evergraph.rng import make_generator
 from evergraph.stream.adjacency import Adjacency, OnDevice
 from evergraph.stream.features import Features, Scale, leanest, normalise_rows
 from evergraph.stream.graph import Graph
@@ -21,6 +21,7 @@ from evergraph.stream.protocol import (
     choose_classes,
     split_nodes,
 )
+from evergraph.stream.shard import Shard
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,13 @@ class LabelledNodes(OnDevice):
 class Part(OnDevice):
     """Says which part of a graph is shown."""
 
-    nodes: Tensor  # [n_t] int64, ascending
+    nodes: Tensor | None  # [n_t] int64, ascending; None: all of it
     num_nodes: int  # of the whole graph
     num_old: int  # of these, those that were there at the last task: the first ones
+
+    def rows(self, nodes: Tensor) -> Tensor:
+        """Finds nodes of the whole graph, which must be there."""
+        return nodes if self.nodes is None else torch.searchsorted(self.nodes, nodes)
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,7 @@ class GraphView(OnDevice):
     num_old: int = 0  # nodes that were there at the last task: the first ones
     grants: Mapping[str, LabelledNodes] = field(default_factory=dict)
     part: Part | None = None  # None: the whole graph
+    shard: Shard | None = None  # what this worker has of it, where several share one
 
     @property
     def num_nodes(self) -> int:

@@ -123,7 +123,7 @@ SETTINGS = {
     "unknown device": (("--device", "nonsense"), ("'--device'", "'nonsense'", "cpu or cuda")),
     "device of another kind": (("--device", "meta"), ("'--device'", "'meta'", "cpu or cuda")),
     "unknown option": (("--bogus", "1"), ("--bogus", "--help")),
-    "option like no other": (("--workers", "3"), ("'--workers'", "see 'evergraph run --help'")),
+    "option like no other": (("--replicas", "3"), ("'--replicas'", "see 'evergraph run --help'")),
     "option cut short": (("--data", "x"), ("'--data'", "did you mean '--dataset'?")),
     "value for a flag": (("--json=yes",), ("'--json'", "'yes'", "see 'evergraph run --help'")),
     "option without value": (("--set",), ("--set", "--help")),

@@ -15,14 +15,14 @@ from evergraph.events import Epoch, Event, Stage, TaskStarted
 from evergraph.lab.cli.grids import GridProgress
 from evergraph.lab.cli.runs import RunProgress
 from evergraph.lab.engines import ProgressText
-from evergraph.lab.folder import Job, make_jobs
+from evergraph.lab.folder import Run, make_runs
 
 RESULTS = {"pm": 81.234}
 
 
-def jobs(count: int) -> list[Job]:
+def jobs(count: int) -> list[Run]:
     dataset, method = Variant.parse("cora"), Variant.parse("finetune")
-    return make_jobs([resolve(dataset, method, seed) for seed in range(count)], Path("out"))
+    return make_runs([resolve(dataset, method, seed) for seed in range(count)], Path("out"))
 
 
 class Clock:

@@ -247,7 +247,7 @@ def test_convert_brings_an_old_state_up(folder: Path, command: Command):
     answer = command("convert", str(old), "new")
     assert answer.code == 0
     assert "evergraph resume new" in " ".join(answer.out.split())
-    assert "The interrupted change is learned" in command("resume", "new", "--device", "cpu").err
+    assert "The unfinished change is learned" in command("resume", "new", "--device", "cpu").err
     assert "Expected a state of 0.1.0" in command("convert", "new").err
 
 

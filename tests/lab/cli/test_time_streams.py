@@ -9,7 +9,7 @@ import pytest
 
 from evergraph.events import TaskDone
 from evergraph.lab import runs
-from evergraph.lab.folder import read_config
+from evergraph.lab.folder import Run
 from evergraph.stream.datasets import SyntheticConfig, generate, write_plain
 from support import Command
 
@@ -47,14 +47,14 @@ def test_run_in_time_shows_steps_and_transfer(dated: Path, command: Command):
 
 def test_run_in_time_continues_after_a_kill(dated: Path, command: Command):
     command("run", *WORDS, "--method", "replay", "--output", "whole")
-    config = read_config(dated / "whole")
+    config = Run(dated / "whole").config
 
     def stop(event):
         if isinstance(event, TaskDone) and event.task == 1:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        runs.execute(config, dated / "cut", on_event=stop)
+        runs.execute(Run(dated / "cut", config), on_event=stop)
     assert command("resume", "cut").code == 0
     whole, cut = (
         json.loads((dated / name / "results.json").read_text()) for name in ("whole", "cut")

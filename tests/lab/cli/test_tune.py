@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,10 @@ from typing import Any
 import pytest
 import yaml
 
-from evergraph.config import RunConfig, Variant
-from evergraph.lab.folder import make_jobs
+from evergraph.config import Variant
 from evergraph.lab.runs import execute
 from evergraph.lab.trials import SeedRow, TrialRow, read_rows, write_rows
-from evergraph.lab.tuning import Search, run_searches
+from evergraph.lab.tuning import Search, search_rounds
 from support import QUICK, Command
 
 TIMEOUT = 120
@@ -117,13 +115,9 @@ def test_tune_killed_in_the_middle_continues_to_the_same_log(work: Path, command
     graph = Variant.parse_dataset("synthetic:nodes=60,classes=4")
     shared = {"epochs": 60, "channels": 4, "heads": 2}
     search = Search(graph, Variant.parse("lwf"), shared)
-
-    def measure(configs: Sequence[RunConfig]) -> list[dict[str, Any] | None]:
-        jobs = make_jobs(configs, work / "whole")
-        return [execute(job.config, job.path, trial=True) for job in jobs]
-
-    effort = {"trials": 4, "seeds": 1, "finalists": 1}
-    run_searches([search], measure=measure, after_round=lambda: None, **effort)
+    for given in search_rounds([search], work / "whole", trials=4, seeds=1, finalists=1):
+        for run in given:
+            execute(run)
     assert results(work / "whole") == results(work / "out")
     assert (work / "out" / "trials.csv").read_bytes() == write_rows(search.rows(), TrialRow)
 

@@ -22,7 +22,6 @@ from evergraph.lab.cli.reports import state_data
 from evergraph.lab.field import field_data, rows_of_runs
 from evergraph.lab.page import write_page
 from evergraph.lab.page.data import page_data
-from evergraph.lab.report.collect import collect
 from evergraph.lab.summary import collect_results, compare_pairs
 from made_runs import CLASSES, make_grid, make_run, planted_probability, planted_samples
 
@@ -42,7 +41,7 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_grid(folder, METHODS, 6, **told)
     make_grid(folder, METHODS[:2], 2, dataset="citeseer")
     (folder / "comparisons.json").write_text('[{"reference": "dslr"}]')
-    write_page(page_data(collect(folder)), folder / "report.html")
+    write_page(page_data(folder), folder / "report.html")
     return folder
 
 
@@ -120,7 +119,7 @@ def test_page_shows_every_section(open_page: OpenPage, grid: Path):
 
 def test_sections_without_data_say_why(open_page: OpenPage, tmp_path: Path):
     make_run(tmp_path / "run", "joint")
-    write_page(page_data(collect(tmp_path)), tmp_path / "page.html")
+    write_page(page_data(tmp_path), tmp_path / "page.html")
     page = open_page(tmp_path / "page.html")
     draw_all(page)
     quiet = page.locator("section.quiet")
@@ -150,7 +149,7 @@ def test_columns_sort_by_click_and_by_key(open_page: OpenPage, grid: Path):
 
 def test_summary_stands_beside_the_paper(open_page: OpenPage, grid: Path):
     page = open_page(grid / "report.html")
-    group = page_data(collect(grid))["datasets"][0]["groups"][0]
+    group = page_data(grid)["datasets"][0]["groups"][0]
     assert group["name"] == "dslr"
     row = page.locator("#summary tbody tr", has=page.get_by_text("dslr", exact=True))
     mean, std = group["estimates"]["pm"]["mean"], group["estimates"]["pm"]["std"]
@@ -188,7 +187,7 @@ def test_least_forgetting_is_not_praised_where_nothing_was_learnt(
     make_grid(tmp_path, METHODS[:2], 2)
     for seed in range(2):
         make_run(tmp_path / f"slack-{seed}", "ewc", seed, matrix=[[40.0], [60.0, 20.0]])
-    write_page(page_data(collect(tmp_path)), tmp_path / "report.html")
+    write_page(page_data(tmp_path), tmp_path / "report.html")
     page = open_page(tmp_path / "report.html")
     tile = page.locator(".tile", has_text="Least forgetting")
     assert tile.locator("small").inner_text() == "dslr"  # EWC gains 20 points, having 40
@@ -212,7 +211,7 @@ def test_runs_that_are_not_shown_are_named(open_page: OpenPage, tmp_path: Path):
         make_run(tmp_path / name)
     make_run(tmp_path / "halted", seed=1)
     (tmp_path / "halted" / "results.json").unlink()
-    write_page(page_data(collect(tmp_path)), tmp_path / "page.html")
+    write_page(page_data(tmp_path), tmp_path / "page.html")
     page = open_page(tmp_path / "page.html")
     for words, name in (("1 run not finished", "halted"), ("1 run left out", "first")):
         told = page.locator("#overview details", has_text=words)
@@ -419,7 +418,7 @@ def test_hostile_names_are_shown_and_not_run(open_page: OpenPage, tmp_path: Path
                 class_names=names,
                 diagnostics=planted_samples(),
             )
-    data = page_data(collect(tmp_path))
+    data = page_data(tmp_path)
     data["title"] = HOSTILE
     write_page(data, tmp_path / "page.html")
     page = open_page(tmp_path / "page.html")
@@ -433,7 +432,7 @@ def test_page_of_300_runs_opens_within_two_seconds(open_page: OpenPage, tmp_path
     methods = tuple(f"dslr:r=0.{number:02}@variant-{number}" for number in range(1, 11))
     for dataset in ("cora", "citeseer", "amazon-computers"):
         make_grid(tmp_path, methods, 10, dataset=dataset, diagnostics=planted_samples())
-    data = page_data(collect(tmp_path))
+    data = page_data(tmp_path)
     assert data["num_runs"] == 300
     write_page(data, tmp_path / "page.html")
     page = open_page(tmp_path / "page.html")

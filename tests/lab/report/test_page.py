@@ -14,13 +14,12 @@ import torch
 from evergraph.lab.diagnostics import project
 from evergraph.lab.page import SCRIPTS, embed, render_page
 from evergraph.lab.page.data import page_data
-from evergraph.lab.report.collect import collect
 from made_runs import make_grid, make_run, planted_samples
 from support import Command
 
 
 def data_of(folder: Path) -> dict:
-    return page_data(collect(folder))
+    return page_data(folder)
 
 
 def test_page_data_by_hand(tmp_path: Path):

@@ -9,7 +9,6 @@ import pytest
 
 from evergraph.errors import InputError
 from evergraph.lab.page.data import page_data
-from evergraph.lab.report.collect import collect
 from evergraph.lab.report.run_figures import check_formats, write_figures
 from made_runs import make_grid, make_run, planted_samples
 from support import Command
@@ -35,7 +34,7 @@ def test_figures_of_a_grid(tmp_path: Path, command: Command):
 
 def test_figures_are_the_same_for_the_same_runs(tmp_path: Path):
     make_grid(tmp_path / "grid", METHODS, 2)
-    data = page_data(collect(tmp_path / "grid"))
+    data = page_data(tmp_path / "grid")
     for name in ("a", "b"):
         write_figures(data, tmp_path / name, ["svg"])
     for path in (tmp_path / "a").iterdir():
@@ -45,7 +44,7 @@ def test_figures_are_the_same_for_the_same_runs(tmp_path: Path):
 @pytest.mark.parametrize(("ending", "magic"), [("pdf", b"%PDF"), ("png", b"\x89PNG")])
 def test_figures_of_one_run_in_other_formats(tmp_path: Path, ending: str, magic: bytes):
     make_run(tmp_path / "run")
-    written = write_figures(page_data(collect(tmp_path)), tmp_path / "f", [ending])
+    written = write_figures(page_data(tmp_path), tmp_path / "f", [ending])
     assert {path.name for path in written} == {
         f"cora-{kind}.{ending}" for kind in ("ablation", "matrices", "stages", "time")
     }

@@ -14,7 +14,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import copy
 from dataclasses import fields, is_dataclass
 from importlib import import_module, resources
@@ -38,29 +38,34 @@ LOADING = "loading"
 def main() -> None:
     """Runs the command: exit code 2 and one sentence for bad input, 130 and 143 for signals."""
     warnings.formatwarning = lambda message, *_: f"warning: {message}\n"
+    together: AbstractContextManager[None] = nullcontext()
+    if "RANK" in os.environ:  # one of several that share a job
+        from evergraph.launch import as_worker  # noqa: PLC0415 - see above
+
+        together = as_worker()
     try:
-        with signals_raised():
+        with together, signals_raised():
             code = app()
         sys.stdout.flush()
     except InputError as error:
         sys.exit(fail(str(error), 2))
     except OSError as error:
-        code = output_lost(error)
+        if error.errno not in {errno.EPIPE, errno.ENOSPC} or error.filename is not None:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes at its end
+        code = 128 + 13  # a reader that has gone, as after ``| head``: SIGPIPE, without a word
+        if error.errno == errno.ENOSPC:
+            code = fail(f"Expected to write the output (got: {error.strerror}); free some.", 2)
     except Stopped as stop:
-        code = fail(f"Interrupted: what was finished is kept; {continuation()}.", stop.code)
+        if "RANK" in os.environ:
+            os._exit(stop.code)  # who started the workers knows why
+        told = "the same command continues"
+        if sys.argv[1:2] == ["learn"] and len(sys.argv) > 2:
+            told = f"'evergraph resume {sys.argv[2]}' finishes the change if it was begun"
+        code = fail(f"Interrupted: what was finished is kept; {told}.", stop.code)
         if any(thread.name == LOADING for thread in threading.enumerate()):
             os._exit(code)  # libraries that are half loaded may crash when Python ends
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def output_lost(error: OSError) -> int:
-    """Answers a reader that has gone, as after ``| head``, or a full disk behind the output."""
-    if error.errno not in {errno.EPIPE, errno.ENOSPC} or error.filename is not None:
-        raise error
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes at its end
-    if error.errno == errno.EPIPE:
-        return 128 + 13  # as shells have it for SIGPIPE, without a word
-    return fail(f"Expected to write the output (got: {error.strerror}); free some.", 2)
 
 
 def app() -> Any:
@@ -189,14 +194,6 @@ def load(name: str) -> ModuleType:
     return import_module(name)
 
 
-def continuation() -> str:
-    """Says how to continue what was interrupted."""
-    words = sys.argv[1:]
-    if words[:1] == ["learn"] and len(words) > 1:
-        return f"'evergraph resume {words[1]}' finishes the change if it was begun"
-    return "the same command continues"
-
-
 def fail(sentence: str, code: int) -> int:
     """Prints one sentence to standard error and returns the exit code."""
     print(f"evergraph: {sentence}", file=sys.stderr)
@@ -220,15 +217,15 @@ def signals_raised() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, _raise)}
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Stopped(number)
+
+    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, stop)}
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is to be ignored
-        before[signal.SIGINT] = signal.signal(signal.SIGINT, _raise)
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, stop)
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _raise(number: int, frame: FrameType | None) -> None:
-    raise Stopped(number)

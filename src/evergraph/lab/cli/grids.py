@@ -14,7 +14,7 @@ from rich.console import Console
 
 from evergraph.config import RunConfig, Variant, check_shared, parse_settings
 from evergraph.errors import InputError
-from evergraph.files import read_json, write_json
+from evergraph.files import write_json
 from evergraph.lab.api import (
     check_finished,
     grid_configs,
@@ -25,11 +25,12 @@ from evergraph.lab.api import (
 )
 from evergraph.lab.cli.runs import Bars, JsonOption, PrintedOption, SettingOptions
 from evergraph.lab.engines import Resources, check_at_least
-from evergraph.lab.folder import Job, check_output, make_jobs
+from evergraph.lab.folder import Run, check_output, make_runs
 from evergraph.lab.runs import SetOption
+from evergraph.lab.summary import grouped
 from evergraph.lab.tables import METRICS, Sheet, make_console, show, spread, warn_unused
-from evergraph.lab.trials import Log, TrialRow, best_row, by_search
-from evergraph.lab.tuning import Search, nested_outcome, run_searches
+from evergraph.lab.trials import SEARCH, Log, TrialRow, best_row
+from evergraph.lab.tuning import Search, nested_outcome, search_rounds
 
 DatasetOption = Annotated[list[str] | None, "A dataset; repeatable. [cora]"]
 MethodOption = Annotated[
@@ -66,7 +67,7 @@ def compare(
     if dataset or method or shared or as_printed or not merge:
         wanted = (dataset or ["cora"], method or ["dslr"], seeds, shared)
         configs = grid_configs(*wanted, "printed" if as_printed else "tuned")
-    jobs = make_jobs(configs, output)
+    jobs = make_runs(configs, output)
     for label, config in {config.label: config for config in configs}.items():
         warn_unused(label, config.unused(), config.overrides)
     merge_runs(output, merge or [])
@@ -76,7 +77,7 @@ def compare(
     check_finished(failed)
 
 
-def run_jobs(jobs: Sequence[Job], resources: Resources) -> dict[str, str]:
+def run_jobs(jobs: Sequence[Run], resources: Resources) -> dict[str, str]:
     """Runs a grid with progress on standard error; returns why some failed, by their names."""
     progress = GridProgress(make_console(stderr=True), len(jobs))
     with progress.running():
@@ -123,18 +124,21 @@ def tune(
         for variant in variants
     ]
     log = Log(output)
-
-    def write() -> None:
-        log.write(
-            [row for search in searches for row in search.rows()],
-            [row for search in searches for row in search.seed_rows()],
-        )
-
     effort = {"trials": trials, "seeds": seeds or (10 if per_seed else 2)}
     effort["finalists"] = 0 if per_seed else 3 if finalists is None else finalists
-    runner = Runner(output, resources, sum(search.num_runs(**effort) for search in searches))
-    with runner.progress.running():
-        run_searches(searches, **effort, per_seed=per_seed, measure=runner, after_round=write)
+    num_runs = sum(search.num_runs(**effort) for search in searches)
+    progress, failed = GridProgress(make_console(stderr=True), num_runs), dict[str, str]()
+    seconds: dict[str, float] = {}  # by method, of the last round
+    with progress.running():
+        for runs in filter(None, search_rounds(searches, output, **effort, per_seed=per_seed)):
+            if not runs[0].trial:
+                progress.expect(len(runs))
+            # What takes longest goes first, so that no worker is left alone with it.
+            runs.sort(key=lambda run: -seconds.get(run.config.method, math.inf))
+            failed |= run_grid(runs, resources, progress.message, progress.done)
+            done = [run for run in runs if run.is_finished]
+            seconds |= {run.config.method: run.results["seconds"]["total"] for run in done}
+            log.write(searches)
     if per_seed:
         outcomes = [nested_outcome(search, effort["seeds"]) for search in searches]
         write_json(output / "choices.json", outcomes)
@@ -143,51 +147,13 @@ def tune(
         rows = [row for search in searches for row in search.rows()]
         line = f"{log.trials} · {output / 'best.yaml'}"
         show([asdict(row) for row in rows], [tuning_sheet(rows)], as_json, line)
-    check_finished(runner.failed)
-
-
-class Runner:
-    """Runs the configurations of a round, and remembers which failed.
-
-    What took longest in the last round goes first, so that no worker is left alone with it.
-    """
-
-    def __init__(self, output: Path, resources: Resources, num_runs: int) -> None:
-        self.output, self.resources = output, resources
-        self.progress = GridProgress(make_console(stderr=True), num_runs)
-        self.failed: dict[str, str] = {}
-        self.seconds: dict[tuple[str, str], float] = {}  # by dataset and method
-
-    def __call__(self, configs: Sequence[RunConfig]) -> list[dict[str, Any] | None]:
-        """Returns results in the order of the configurations, None for failures.
-
-        Runs on test nodes are no trials; their folder is a grid of its own.
-        """
-        if configs[0].protocol.evaluate == "validation":
-            jobs = make_jobs(configs, self.output, trial=True)
-        else:
-            jobs = make_jobs(configs, self.output / "test")
-            self.progress.expect(len(jobs))
-        slowest_first = sorted(jobs, key=lambda job: -self.seconds.get(_kind(job), math.inf))
-        failed = run_grid(slowest_first, self.resources, self.progress.message, self.progress.done)
-        self.failed |= failed
-        found: list[dict[str, Any] | None] = []
-        for job in jobs:
-            results = None if job.name in failed else read_json(job.path / "results.json")
-            found.append(results)
-            if results is not None:
-                self.seconds[_kind(job)] = results["seconds"]["total"]
-        return found
-
-
-def _kind(job: Job) -> tuple[str, str]:
-    return job.config.dataset_name, job.config.method
+    check_finished(failed)
 
 
 def tuning_sheet(rows: Sequence[TrialRow]) -> Sheet:
     """Shows the best trial of every search beside the one it started from."""
     shown = []
-    for (dataset, method), group in by_search(rows).items():
+    for (dataset, method), group in grouped(rows, SEARCH).items():
         best = best_row(group)
         scores = [None if best is None else getattr(best, key) for key in METRICS]
         settings = "" if best is None else best.settings
@@ -198,16 +164,11 @@ def tuning_sheet(rows: Sequence[TrialRow]) -> Sheet:
 
 def nested_sheet(outcomes: Sequence[dict[str, Any]]) -> Sheet:
     """Shows PM on test nodes by each way to choose, and what choosing per seed changes."""
-    rows = [
-        [
-            f"{entry['dataset']} · {entry['method']}",
-            entry["trials"],
-            len(entry["seeds"]),
-            *(entry[way]["pm"] for way in CHOICES),
-            spread(entry["change"], sign=True),
-        ]
-        for entry in outcomes
-    ]
+    rows = []
+    for entry in outcomes:
+        about = [f"{entry['dataset']} · {entry['method']}", entry["trials"], len(entry["seeds"])]
+        scores = [entry[way]["pm"] for way in CHOICES]
+        rows.append([*about, *scores, spread(entry["change"], sign=True)])
     columns = ["dataset · method", "trials", "seeds", *CHOICES.values(), "change by seed"]
     return Sheet("PM on test nodes, mean ± std over seeds, %", columns, rows)
 
@@ -231,8 +192,6 @@ class GridProgress(Bars):
 
     def message(self, worker: int, job: str, part: float, text: str) -> None:
         """Takes what a worker tells."""
-        if self.plain:
-            return
         if not self.bars:
             self.bar.update(self.all, loading=self.bar.tasks[0].elapsed)
         if worker not in self.bars:
@@ -244,7 +203,7 @@ class GridProgress(Bars):
         self.bar.update(self.bars[worker], completed=part, note=f"{job} · {text}")
         self._update()
 
-    def done(self, job: Job, results: dict[str, Any] | None, note: str | None) -> None:
+    def done(self, job: Run, results: dict[str, Any] | None, note: str | None) -> None:
         """Takes a job that finished, was finished before, or failed."""
         self.finished += 1
         running = self.running_jobs.items()
@@ -256,16 +215,12 @@ class GridProgress(Bars):
             outcome = f"PM {results['pm']:.2f}" + (f", {note}" if note else "")
         self._update()
         if self.plain or results is None:
-            line = f"[{self.finished}/{self.num_jobs}] {job.name}: {outcome}{self._left()}"
+            done, rest = self.finished - self.skipped, self.num_jobs - self.finished
+            if done > 0 and rest > 0:  # as long as the jobs that were run
+                seconds = (time.monotonic() - self.since) * rest / done
+                outcome += f", about {timedelta(seconds=round(seconds))} left"
+            line = f"[{self.finished}/{self.num_jobs}] {job.name}: {outcome}"
             self.console.print(line, markup=False, highlight=False)
-
-    def _left(self) -> str:
-        """Estimates the time left in a pipe from the jobs that were run."""
-        done, rest = self.finished - self.skipped, self.num_jobs - self.finished
-        if done <= 0 or rest <= 0:
-            return ""
-        seconds = (time.monotonic() - self.since) * rest / done
-        return f", about {timedelta(seconds=round(seconds))} left"
 
     def _update(self) -> None:
         done = self.finished + sum(part for _, part in self.running_jobs.values())

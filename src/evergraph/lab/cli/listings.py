@@ -16,6 +16,7 @@ import typer
 from pydantic import BaseModel
 
 from evergraph import __version__
+from evergraph.device import free_memory, pick_device
 from evergraph.errors import InputError
 from evergraph.kernels import has_kernels, kernels
 from evergraph.lab.cli.runs import JsonOption
@@ -25,7 +26,6 @@ from evergraph.lab.tables import Sheet, make_console, show, size
 from evergraph.memory import SELECTORS
 from evergraph.methods import METHODS, TrainConfig, method_class
 from evergraph.nn import ModelConfig
-from evergraph.nn.device import free_memory, pick_device
 from evergraph.stream import protocol_for
 from evergraph.stream.datasets import DATASETS
 from evergraph.stream.datasets.download import data_folder, mirror_indexes
@@ -33,6 +33,7 @@ from evergraph.stream.datasets.packages import build_packages
 
 #: The extras of the package: what each installs, and what for.
 EXTRAS = {
+    "scale": ("pymetis", "parts with few edges between them for partition"),
     "tables": ("pyarrow", "CSV and Parquet files for learn and predict"),
     "serve": ("fastapi", "evergraph serve"),
     "report": ("matplotlib", "figures for papers"),
@@ -42,8 +43,6 @@ EXTRAS = {
     "ray": ("ray", "--engine ray"),
     "track": ("mlflow", "--track"),
 }
-#: One line of the answer: what, what was found of it, and what to do, "" where all is well.
-Finding = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
@@ -202,7 +201,33 @@ def build(what: list[str], options: BuildOptions) -> None:
 
 def doctor(as_json: JsonOption = False) -> None:
     """Say what is installed, which devices and kernels are used, and what to fix."""
-    findings = [*_machine(), *map(_extra, EXTRAS), _data()]
+    device = pick_device("auto")
+    on_cpu = device.type == "cpu"
+    named = "cpu" if on_cpu else torch.cuda.get_device_name(device)
+    lost = on_cpu and torch.version.cuda is not None
+    driver = "a GPU needs its driver; check nvidia-smi if there is one" if lost else ""
+    cores, threads = os.cpu_count() or 1, torch.get_num_threads()
+    fewer = f"set OMP_NUM_THREADS to at most {cores}" if threads > cores else ""
+    findings = [
+        ("evergraph", __version__, ""),
+        ("Python", f"{platform.python_version()}, {platform.system()}", ""),
+        ("PyTorch", torch.__version__, ""),
+        ("device", f"{named}, {size(free_memory(device))} free", driver),
+        _kernels(device),
+        ("threads", f"{threads} of {cores} cores", fewer),
+    ]
+    for extra, (package, purpose) in EXTRAS.items():
+        version = installed(package)
+        remedy = "" if version else f'pip install "evergraph[{extra}]" for {purpose}'
+        findings.append((f"extra {extra}", f"{package} {version}" if version else "", remedy))
+    folder, remedy = data_folder(None), ""
+    if folder.is_dir():
+        names = sorted(path.name for path in folder.iterdir())
+        told = f"{folder}: {', '.join(names[:8]) or 'empty'}"
+    else:
+        told = f"no folder {folder}"
+        remedy = "nothing for Cora and Citeseer; else set EVERGRAPH_DATA to a folder of graphs"
+    findings.append(("data", told, remedy))
     columns = ["what", "found", "what to do"]
     sheet = Sheet("Evergraph on this machine", columns, findings, prose=columns[1:])
     wrong = sum(bool(remedy) for *_, remedy in findings)
@@ -211,26 +236,7 @@ def doctor(as_json: JsonOption = False) -> None:
     show(content, [sheet], as_json, line)
 
 
-def _machine() -> list[Finding]:
-    """Finds versions, the device that ``auto`` takes, and whether its kernels work."""
-    device = pick_device("auto")
-    on_cpu = device.type == "cpu"
-    named = "cpu" if on_cpu else torch.cuda.get_device_name(device)
-    lost = on_cpu and torch.version.cuda is not None
-    driver = "a GPU needs its driver; check nvidia-smi if there is one" if lost else ""
-    cores, threads = os.cpu_count() or 1, torch.get_num_threads()
-    fewer = f"set OMP_NUM_THREADS to at most {cores}" if threads > cores else ""
-    return [
-        ("evergraph", __version__, ""),
-        ("Python", f"{platform.python_version()}, {platform.system()}", ""),
-        ("PyTorch", torch.__version__, ""),
-        ("device", f"{named}, {size(free_memory(device))} free", driver),
-        _kernels(device),
-        ("threads", f"{threads} of {cores} cores", fewer),
-    ]
-
-
-def _kernels(device: torch.device) -> Finding:
+def _kernels(device: torch.device) -> tuple[str, str, str]:
     """Loads the compiled kernels of a device, as a run would."""
     named = "numba" if device.type == "cpu" else "Triton"
     if not has_kernels(device):
@@ -241,22 +247,3 @@ def _kernels(device: torch.device) -> Finding:
         remedy = f"reinstall {named.lower()}, or use --set attention=plain"
         return "kernels", f"{named} fails: {error}", remedy
     return "kernels", f"{named} {installed(named.lower())}, compiled when first used", ""
-
-
-def _extra(extra: str) -> Finding:
-    """Finds an optional package."""
-    package, purpose = EXTRAS[extra]
-    version = installed(package)
-    if version is None:
-        return f"extra {extra}", "", f'pip install "evergraph[{extra}]" for {purpose}'
-    return f"extra {extra}", f"{package} {version}", ""
-
-
-def _data() -> Finding:
-    """Finds the folder that graphs are read from."""
-    folder = data_folder(None)
-    if not folder.is_dir():
-        remedy = "nothing for Cora and Citeseer; else set EVERGRAPH_DATA to a folder of graphs"
-        return "data", f"no folder {folder}", remedy
-    names = sorted(path.name for path in folder.iterdir())
-    return "data", f"{folder}: {', '.join(names[:8]) or 'empty'}", ""

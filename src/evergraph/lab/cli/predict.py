@@ -12,6 +12,7 @@ import typer
 from evergraph.estimator.blocks import Damage
 from evergraph.estimator.store import Store
 from evergraph.estimator.tables import as_csv, check_table_name, write_table
+from evergraph.lab.cli.words import Workers
 
 StateArgument = Annotated[Path, typer.Argument(help="Folder of an estimator's state.")]
 VersionOption = Annotated[
@@ -33,17 +34,33 @@ def predict(
     ] = None,
     version: VersionOption = None,
     device: Annotated[str, "Device to use: auto, cpu or cuda."] = "auto",
+    *,
+    workers: Workers,
 ) -> None:
     """Write the class of every node, with its probability; the state is not changed."""
+    asked = {"ids": ids, "nodes": nodes, "edges": edges}
+    if (state / "partition.json").is_file():
+        from evergraph.lab.cli.parts import (  # noqa: PLC0415 - loads PyTorch
+            check_options,
+            predict_partition,
+        )
+
+        check_options(state, **asked, reject=reject, version=version, device=device)
+        predict_partition(state, output, workers)
+        return
     if str(output) != "-":
         check_table_name(output)
-    asked = {"ids": ids, "nodes": nodes, "edges": edges}
     plain = not any(asked.values()) and reject is None and device == "auto"
     columns = stored(state, version) if plain else None
+    if columns is None and workers.are_wanted:
+        workers.launch()
+        return
     if columns is None:
         from evergraph.lab.cli.states import computed  # noqa: PLC0415 - loads PyTorch
 
         columns = computed(state, version, device, reject, **asked)
+    if not workers.leads:
+        return
     if str(output) == "-":
         print(as_csv(columns), end="")
         return

@@ -13,20 +13,20 @@ import torch
 import typer
 
 from evergraph import __version__
+from evergraph.device import pick_device
 from evergraph.errors import InputError
 from evergraph.estimator.diagnosis import diagnose
 from evergraph.estimator.explanation import explain
 from evergraph.estimator.state import Entry, State
 from evergraph.estimator.store import NAME
 from evergraph.estimator.transaction import load_state
-from evergraph.estimator.watch import FALSE_ALARMS, KINDS, sentences, wilson
+from evergraph.estimator.watch import FALSE_ALARMS, KINDS, interval, sentences
 from evergraph.lab.page import write_page
 from evergraph.lab.page.data import page_data
-from evergraph.lab.report.collect import collect
 from evergraph.lab.report.run_figures import check_formats, write_figures
 from evergraph.lab.tables import make_console
 from evergraph.metrics import probability_scores
-from evergraph.nn.device import pick_device
+from evergraph.stream import LabelledNodes
 
 #: The most changes that are shown, the last ones.
 MOST_CHANGES = 200
@@ -66,7 +66,7 @@ def report(
         told = f"{state.config.method}, version {version}"
     else:
         with make_console(stderr=True).status("Reading runs"):  # embeddings are laid out: seconds
-            data = page_data(collect(folder))
+            data = page_data(folder)
         write_page(data, page)
         told = f"{data['num_runs']} runs"
     console.print(f"{told} · {page}", markup=False, soft_wrap=True)
@@ -80,8 +80,17 @@ def report(
 def state_data(state: State, version: int, title: str, device: torch.device) -> dict[str, Any]:
     """Describes a state; the same state always gives the same values."""
     about, changes = diagnose(state, device), state.history[-MOST_CHANGES:]
+    judges, probability = state.judges()[0], None
+    proba = state.probabilities(state.logits(device, judges.nodes))
+    if judges.nodes.numel():  # as that of a run is shown
+        scores = probability_scores(proba.numpy(), judges.labels.numpy())
+        probability = {key: scores[key] for key in ("reliability", "confusion")}
+        probability |= {"ece": about["calibration_error"]}
+        probability |= {"calibrated_on": state.history[-1].calibrated_on}
     for label, (part, count) in enumerate(zip(about["classes"], state.class_labels, strict=True)):
-        shares = [_share(entry, label) for entry in changes]
+        told = ([*e.class_accuracy[label:], None][0] for e in changes)  # unknown before it came
+        judged = ([*e.class_judged[label:], 0][0] for e in changes)
+        shares = [interval(*both) for both in zip(told, judged, strict=True)]
         part |= {"name": str(part["name"]), "labels": count}
         part |= {"accuracy": shares[-1], "over_time": shares}
     buffer, edits = about["buffer"], about["edited_edges"]
@@ -97,23 +106,20 @@ def state_data(state: State, version: int, title: str, device: torch.device) -> 
     shown = {
         "name": f"version-{version}",
         "class_names": [part["name"] for part in about["classes"]],
-        "groups": [_probability(state, about, device)],
+        "groups": [{"name": about["method"], "seeds": [0], "probability": [probability]}],
         "about": {**about, "version": version},
         "changes": [_change(entry) for entry in changes],
         "kept": list(kept.items()),
-        "why": _why(state, device),
+        "why": _why(state, judges, proba),
     }
-    order = [about["method"], *KINDS[1:]]
-    told = {"title": title, "version": __version__, "false_alarms": FALSE_ALARMS}
-    return {**told, "order": order, "datasets": [shown]}
+    heads = {"title": title, "version": __version__, "false_alarms": FALSE_ALARMS}
+    return {**heads, "order": [about["method"], *KINDS[1:]], "datasets": [shown]}
 
 
-def _why(state: State, device: torch.device) -> list[dict[str, Any]]:
+def _why(state: State, judges: LabelledNodes, proba: torch.Tensor) -> list[dict[str, Any]]:
     """Explains the held-out nodes that are surest of a wrong class; none if nobody can."""
-    judges = state.judges()[0]
     if not judges.nodes.numel():
         return []
-    proba = state.probabilities(state.logits(device, judges.nodes))
     wrong = proba.argmax(dim=1) != judges.labels
     worst = torch.argsort(proba.max(dim=1).values * wrong, descending=True, stable=True)
     chosen = worst[: min(MOST_EXPLAINED, int(wrong.sum()))]
@@ -133,36 +139,7 @@ def _change(entry: Entry) -> dict[str, Any]:
     return {
         **entry.model_dump(exclude=LEFT_OUT),
         "change": entry.step + 1,
-        "accuracy": _interval(entry.accuracy, sum(entry.class_judged)),
+        "accuracy": interval(entry.accuracy, sum(entry.class_judged)),
         "watch": found,
         "told": sentences(entry.watch),
     }
-
-
-def _share(entry: Entry, label: int) -> dict[str, Any]:
-    """Returns a class's accuracy after a change, unknown before it was judged."""
-    known = label < len(entry.class_accuracy)
-    judged = entry.class_judged[label] if label < len(entry.class_judged) else 0
-    return _interval(entry.class_accuracy[label] if known else None, judged)
-
-
-def _interval(accuracy: float | None, judged: int) -> dict[str, Any]:
-    """Returns an accuracy in percent with its 95 % interval, where the judges were counted."""
-    low = high = None
-    if accuracy is not None and judged:
-        low, high = (round(100 * end, 2) for end in wilson(accuracy * judged / 100, judged))
-    return {"n": judged, "mean": accuracy, "std": None, "low": low, "high": high}
-
-
-def _probability(state: State, about: dict[str, Any], device: torch.device) -> dict[str, Any]:
-    """Judges probabilities by held-out nodes, as those of a run are shown."""
-    judges, found = state.judges()[0], None
-    if judges.nodes.numel():
-        proba = state.probabilities(state.logits(device, judges.nodes)).numpy()
-        scores = probability_scores(proba, judges.labels.numpy())
-        found = {
-            **{key: scores[key] for key in ("reliability", "confusion")},
-            "ece": about["calibration_error"],
-            "calibrated_on": state.history[-1].calibrated_on,
-        }
-    return {"name": about["method"], "seeds": [0], "probability": [found]}

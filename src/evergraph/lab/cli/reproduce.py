@@ -14,7 +14,7 @@ from evergraph.lab.cli.grids import MergeOption, run_jobs
 from evergraph.lab.cli.runs import JsonOption
 from evergraph.lab.engines import Resources, check_at_least
 from evergraph.lab.field import add_rows, field_data, field_sheet, read_field, read_rows
-from evergraph.lab.folder import check_output, finished_runs, make_jobs, read_config
+from evergraph.lab.folder import check_output, finished_runs, make_runs
 from evergraph.lab.leaks import leaks_by_key
 from evergraph.lab.page import write_page
 from evergraph.lab.paper.experiments import EXPERIMENTS, find_experiments
@@ -23,7 +23,6 @@ from evergraph.lab.paper.reproduce import (
     Part,
     Request,
     conclude,
-    has_settings,
     measure_leaks,
     needed_runs,
     plan,
@@ -31,6 +30,7 @@ from evergraph.lab.paper.reproduce import (
 from evergraph.lab.report import document
 from evergraph.lab.report.figures import check_matplotlib
 from evergraph.lab.report.sheets import outcome_sheets, reservations
+from evergraph.lab.summary import grouped
 from evergraph.lab.tables import Sheet, make_console, show
 
 
@@ -86,7 +86,7 @@ def reproduce(
                 "--document FILE."
             )
     chosen = find_experiments(experiment) if experiment is not None else []
-    if request.as_printed and chosen and not any(has_settings(one) for one in chosen):
+    if request.as_printed and chosen and not any(one.has_settings for one in chosen):
         raise InputError(
             "Expected '--as-printed' with an experiment of the paper that trains and is not "
             f"about time alone (got '{experiment}'); leave the option out."
@@ -99,7 +99,7 @@ def reproduce(
         parts = plan(chosen, request)
         if plan_only:
             elsewhere = [run for source in merge or [] for run in finished_runs(source)]
-            finished = {read_config(run).hash for run in elsewhere} | set(runs_by_hash(output))
+            finished = {run.config.hash for run in elsewhere} | set(runs_by_hash(output))
             finished |= set(leaks_by_key(output))
             _tell_plan(parts, finished)
             return
@@ -117,13 +117,13 @@ def reproduce(
 def _tell_plan(parts: Sequence[Part], seen: set[str]) -> None:
     """Shows per experiment how many runs it needs, and how many no earlier one has brought."""
     rows = []
-    for name in dict.fromkeys(part.experiment.id for part in parts):
-        mine = {key for p in parts if p.experiment.id == name for key in p.keys.values()}
+    for name, group in grouped(parts, lambda part: part.experiment.id).items():
+        mine = {need.key for part in group for need in part.needs.values()}
         new = mine - seen
         seen |= new
         rows.append([name, str(len(mine)), str(len(new))])
-    left = sum(int(row[2]) for row in rows)
-    rows.append(["together", str(len({key for p in parts for key in p.keys.values()})), str(left)])
+    every = {need.key for part in parts for need in part.needs.values()}
+    rows.append(["together", str(len(every)), str(sum(int(row[2]) for row in rows))])
     show(None, [Sheet("Runs", ["experiment", "runs", "still to run"], rows)], as_json=False)
 
 
@@ -134,8 +134,7 @@ def _run(
     finished = runs_by_hash(output)
     missing = [config for config in needed_runs(parts) if config.hash not in finished]
     merge_runs(output, merge, missing)
-    jobs = make_jobs(missing, output)
-    jobs = [job for job in jobs if not (job.path / "results.json").exists()]
+    jobs = [run for run in make_runs(missing, output) if not run.is_finished]
     return run_jobs(jobs, resources) if jobs else {}
 
 

@@ -6,7 +6,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -32,8 +32,10 @@ from evergraph.errors import InputError
 from evergraph.events import Event, Stage, TaskDone, TaskStarted
 from evergraph.files import read_regular, write_atomic
 from evergraph.lab import tables
-from evergraph.lab.folder import Job, dataset_slug, read_config, slug
-from evergraph.lab.runs import Place, SetOption, run_job
+from evergraph.lab.cli.words import Workers
+from evergraph.lab.folder import Run, dataset_slug, slug
+from evergraph.lab.runs import Place, SetOption, execute
+from evergraph.team import Team
 
 #: Least seconds between two updates of the loss, whose reading waits for the device.
 UPDATE_INTERVAL = 0.1
@@ -98,6 +100,7 @@ def run(
     settings: SettingOptions,
     output: Annotated[Path | None, "Folder for the run. [a new one in runs/]"] = None,
     place: Place,
+    workers: Workers,
     as_printed: PrintedOption = False,
     explain: Annotated[bool, "Show every setting and where it comes from; run nothing."] = False,
     as_json: JsonOption = False,
@@ -105,12 +108,25 @@ def run(
     """Run one method on one dataset with one seed."""
     presets: Presets = "printed" if as_printed else "tuned"
     described, origins = describe(dataset, method, seed, settings, presets)
-    if explain:
-        show_settings(described, origins, as_json)
-    else:
+    if not explain:
         about = f"{slug(described.label)}-seed-{described.seed}-{described.hash[:8]}"
         usual = Path("runs") / f"{dataset_slug(described)}-{about}"  # no other run has it
-        carry_out(Job(described, output or usual), place, as_json)
+        carry_out(Run(output or usual, described), place, workers, as_json)
+        return
+    content = described.model_dump(mode="json")
+    shown = {
+        name: {key: {"value": v, "origin": origins[key]} for key, v in content[name].items()}
+        for name in ("settings", *SECTIONS)
+    }
+    rows = [
+        [key, json.dumps(found["value"]), found["origin"], name]
+        for name, values in shown.items()
+        for key, found in values.items()
+    ]
+    title = f"{described.label} on {described.dataset_name}, seed {described.seed}"
+    columns = ["setting", "value", "origin", "section"]
+    sheet = tables.Sheet(f"{title}: {described.hash}", columns, rows, prose=("value", "origin"))
+    tables.show(shown, [sheet], as_json)
 
 
 def describe(
@@ -138,6 +154,7 @@ def resume(
     discard: Annotated[bool, "Drop the unfinished change of a state instead."] = False,
     *,
     place: Place,
+    workers: Workers,
     as_json: JsonOption = False,
 ) -> None:
     """Continue a run after its last finished task, or finish an interrupted 'learn'."""
@@ -145,46 +162,34 @@ def resume(
     from evergraph.lab.cli.states import resume_state  # noqa: PLC0415
 
     if Store(folder).exists:
-        resume_state(folder, place.device, as_json, discard)
+        resume_state(folder, place.device, workers, as_json=as_json, discard=discard)
         return
     if discard:
         raise InputError(
             f"Expected '--discard' with an estimator's state (got '{folder}', which is none); "
             "leave it out."
         )
-    carry_out(Job(read_config(folder), folder), place, as_json)
+    carry_out(Run(folder), place, workers, as_json)
 
 
-def carry_out(job: Job, place: Place, as_json: bool) -> None:
-    """Runs a job in this process and prints what came of it."""
-    config, folder = job.config, job.path
-    tables.warn_unused(config.method, config.unused(), config.overrides)
+def carry_out(run: Run, place: Place, workers: Workers, as_json: bool) -> None:
+    """Does a run in this process, or in several workers, and prints what came of it."""
+    if workers.are_wanted:
+        workers.launch()
+        return
+    config, folder, team = run.config, run.path, Team.join()
+    if team.leads:
+        tables.warn_unused(config.method, config.unused(), config.overrides)
     shown = RunProgress(tables.make_console(stderr=True))
     with shown.running():
-        results = run_job(job, place, shown)
+        results = execute(run, place, shown, team=team)
+    team.leave()
+    if not team.leads:
+        return
     scores, matrix = tables.run_scores(results), tables.accuracy_matrix(results)
     write_atomic(folder / "report.md", tables.as_markdown([scores, matrix]).encode())
     line = f"{results['seconds']['total']:.1f} s · {folder}/results.json · {folder}/report.md"
     tables.show(results, [matrix, scores], as_json, line)
-
-
-def show_settings(config: RunConfig, origins: Mapping[str, str], as_json: bool) -> None:
-    """Prints every setting with its value and its origin."""
-    content = config.model_dump(mode="json")
-    shown = {
-        name: {
-            key: {"value": value, "origin": origins[key]} for key, value in content[name].items()
-        }
-        for name in ("settings", *SECTIONS)
-    }
-    rows = [
-        [key, json.dumps(about["value"]), about["origin"], name]
-        for name, values in shown.items()
-        for key, about in values.items()
-    ]
-    title = f"{config.label} on {config.dataset_name}, seed {config.seed}: {config.hash}"
-    columns = ["setting", "value", "origin", "section"]
-    tables.show(shown, [tables.Sheet(title, columns, rows, prose=("value", "origin"))], as_json)
 
 
 class TimeLeft(progress.ProgressColumn):
@@ -221,11 +226,12 @@ class Bars:
             TimeLeft(),
             progress.TextColumn("{task.fields[note]}"),
             console=console,
+            disable=self.plain,
         )
 
     def running(self) -> AbstractContextManager[object]:
         """Keeps the bars on the screen while the work lasts."""
-        return nullcontext() if self.plain else self.bar
+        return self.bar
 
 
 class RunProgress(Bars):
@@ -250,22 +256,20 @@ class RunProgress(Bars):
                 self.console.print(f"{event.mode}: {event.reason}", highlight=False)
             step, self.since = event.task + 1, time.monotonic()
             title = f"learning step {step}" if self.change else f"task {step}/{event.num_tasks}"
+            if self.current is None or not self.change:
+                self.current = self.bar.add_task(title, total=None, note="")
+            self.bar.update(self.current, description=title)
             if self.plain:
                 new = tables.counted(len(event.classes), "new class", "new classes")
                 seen = f"{event.num_nodes:,} nodes, {event.num_edges:,} edges so far"
                 self.console.print(f"{title}: {new}, {seen}")
-            elif self.current is not None and self.change:
-                self.bar.update(self.current, description=title)
-            else:
-                self.current = self.bar.add_task(title, total=None, note="")
         elif isinstance(event, TaskDone):
             mean, spent = sum(event.row) / len(event.row), sum(event.seconds.values())
+            self.bar.update(self.current, total=1, completed=1, note=f"accuracy {mean:.2f} %")
             if self.plain:
                 row = " ".join(f"{value:.2f}" for value in event.row)
                 text = f"  accuracy on tasks so far: {row} (mean {mean:.2f}), {spent:.1f} s"
                 self.console.print(text)
-            else:
-                self.bar.update(self.current, total=1, completed=1, note=f"accuracy {mean:.2f} %")
         elif isinstance(event, Stage):
             self.stage(event.stage, event.done, event.total)
         elif self.plain:
@@ -280,12 +284,11 @@ class RunProgress(Bars):
 
     def stage(self, name: str, done: int = 0, total: int | None = None) -> None:
         """Shows what is being done, and how much of it if that is known; in a pipe now and then."""
-        if not self.plain:
-            if self.current is None:
-                title = "change" if self.change else ""
-                self.current = self.bar.add_task(title, total=None, note="")
-            self.bar.update(self.current, total=total, completed=done, note=name)
-        elif (now := time.monotonic()) - self.line >= LINE_INTERVAL:
+        if self.current is None:
+            title = "change" if self.change else ""
+            self.current = self.bar.add_task(title, total=None, note="")
+        self.bar.update(self.current, total=total, completed=done, note=name)
+        if self.plain and (now := time.monotonic()) - self.line >= LINE_INTERVAL:
             self.line, text = now, f"  {name}"
             if total and done:
                 left = timedelta(seconds=round((now - self.since) * (total - done) / done))

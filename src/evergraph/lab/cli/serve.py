@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from evergraph.errors import InputError
+from evergraph.errors import InputError, import_extra
 from evergraph.estimator.store import Store
-from evergraph.lab import import_extra
 from evergraph.lab.cli.predict import StateArgument
 
 #: The shortest token: one that is guessed is none.
@@ -59,11 +58,8 @@ def serve(
         )
     store = Store(state)
     store.check_there()
-    if store.has_pending and not access.read_only:
-        raise InputError(
-            f"Expected no unfinished change in '{state}' (got one that was interrupted); run "
-            f"'evergraph resume {state}' first."
-        )
+    if not access.read_only:
+        store.check_settled()
     import torch  # noqa: PLC0415 - slow to import
 
     from evergraph.lab.page import live_page  # noqa: PLC0415 - as above

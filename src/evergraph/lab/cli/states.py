@@ -5,6 +5,8 @@ The file is long because every command on a state is in it, but the quick way of
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,23 +15,28 @@ import torch
 import typer
 
 from evergraph.config import parse_settings
+from evergraph.device import pick_device
+from evergraph.distributed.parts import is_partition
 from evergraph.errors import InputError, one_line
 from evergraph.estimator.convert import convert_state
 from evergraph.estimator.diagnosis import diagnose, noticed
 from evergraph.estimator.explanation import explain as explain_rows
 from evergraph.estimator.extended import extend
-from evergraph.estimator.inputs import warn_of_extra
-from evergraph.estimator.novelty import Novelty, novel_nodes
+from evergraph.estimator.inputs import Change, warn_of_extra
+from evergraph.estimator.novelty import novel_nodes, refuse
 from evergraph.estimator.state import State
+from evergraph.estimator.store import Store
 from evergraph.estimator.table_changes import like, read_change
 from evergraph.estimator.tables import check_table_name, read_table, write_table
-from evergraph.estimator.transaction import learn_into, load_state, resume
+from evergraph.estimator.transaction import learn_into, load_state, note_change, resume
 from evergraph.lab.cli.predict import StateArgument, VersionOption
 from evergraph.lab.cli.runs import JsonOption, RunProgress
+from evergraph.lab.cli.words import Workers
 from evergraph.lab.engines import check_at_least
 from evergraph.lab.runs import Device, SetOption
 from evergraph.lab.tables import Sheet, counted, make_console, show, warn_unused
-from evergraph.nn.device import pick_device
+from evergraph.launch import RESTART, LostError
+from evergraph.team import Team
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,7 @@ def learn(
     parameters: Parameters,
     sets: SetOption = None,
     device: Device = "auto",
+    workers: Workers,
     as_json: JsonOption = False,
 ) -> None:
     """Add new nodes, edges and labels to a state, and learn from them."""
@@ -75,27 +83,78 @@ def learn(
     given = {key: value for key, value in vars(parameters).items() if value is not None}
     given |= {"settings": settings} if settings else {}
     named = vars(files)
+    if is_partition(state):
+        from evergraph.lab.cli.parts import (  # noqa: PLC0415 - seldom needed
+            check_options,
+            learn_partition,
+        )
+
+        check_options(state, **named, device=device)
+        learn_partition(state, given, workers, as_json=as_json)
+        return
     if not any(named.values()):
         raise InputError(
             "Expected a file to learn from (got none); give --nodes, --edges, --labels, --update, "
             "--remove-nodes or --remove-edges."
         )
+    several = workers.are_wanted or "WORLD_SIZE" in os.environ
     progress = RunProgress(make_console(stderr=True), change=True)
     with progress.running():
         progress.stage("reading files")
         tables = {name: read_table(path) for name, path in named.items() if path is not None}
         progress.stage("taking in")
-        following = learn_into(
-            state,
-            lambda present: read_change(tables, present),
-            given=given,
-            device=pick_device(device),
-            on_event=progress,
-        )
+
+        def make(present: State) -> Change:
+            return read_change(tables, present)
+
+        if not several:
+            place = pick_device(device)
+            following = learn_into(state, make, given=given, device=place, on_event=progress)
+        elif workers.leads:
+            begin_together(state, make, given, workers)
+    if several:
+        following = learn_together(state, device, workers)
+        if not workers.leads:
+            return
     config = following.config
     unused = config.unused(following.learner.method.config)
     warn_unused(config.method, unused, {*given, *settings})
     show_change(following, state, as_json)
+
+
+def begin_together(
+    state: Path, make: Callable[[State], Change], given: Mapping[str, Any], workers: Workers
+) -> None:
+    """Puts a change on disk for several workers, unless those before them were lost with it."""
+    again = os.environ.get(RESTART, "0") != "0"
+    if not (again and Store(state).has_pending):
+        count = int(os.environ.get("WORLD_SIZE", workers.workers))
+        note_change(state, make, given=given, workers=count)
+
+
+def learn_together(state: Path, device: str, workers: Workers) -> State:
+    """Learns a change that is on disk in several workers; one that is refused is forgotten."""
+    if not workers.are_wanted:  # this is one of them
+        Team.join().wait()  # the first one has put it there
+        return resume_together(state, device)[0]
+    try:
+        workers.launch("resume", str(state), "--device", device, quiet=True)
+    except LostError:
+        raise
+    except InputError:
+        resume(state, device=pick_device("cpu"), discard=True)
+        raise
+    return load_state(state)[0]
+
+
+def resume_together(path: Path, device: str, discard: bool = False) -> tuple[State, str]:
+    """Finishes an interrupted change, with other workers if this is one of several."""
+    progress = RunProgress(make_console(stderr=True), change=True)
+    with progress.running():
+        team, place = Team.join(), pick_device(device)
+        found = resume(path, device=place, discard=discard, on_event=progress, team=team)
+        team.leave()
+    return found
 
 
 def computed(
@@ -120,7 +179,7 @@ def computed(
     progress = RunProgress(make_console(stderr=True), change=True)
     with progress.running():
         progress.stage("opening the state")
-        present = load_learned(state, version)
+        present, team = load_learned(state, version), Team.join()
         known, asked = present.graph.names, present
         names: Any = known.take() if ids is None and nodes is None else []
         rows = torch.arange(len(names))
@@ -136,17 +195,22 @@ def computed(
             names = like(known.kind, read_table(ids).ids(unique=False))
             rows = present.graph.find(names, "ids")
         progress.stage("predicting")
+        if team.size > 1:
+            if ids is None and nodes is None:
+                asked.predict_together(pick_device(device), team)
+            team.leave()
+            if not team.leads:
+                return {}
         logits = asked.logits(place := pick_device(device), rows, progress)
         best = asked.probabilities(logits).max(dim=1)
         labels: list[Any] = [str(present.classes[label]) for label in best.indices.tolist()]
         found = {"id": [str(name) for name in names], "label": labels}
         found["probability"] = best.values.tolist()
         if reject is not None:
-            detector = Novelty.of(present, place)
-            limit = detector.threshold(reject)
-            found["novelty"] = detector.scores(asked, rows).tolist()
-            pairs = zip(labels, found["novelty"], strict=True)
-            found["label"] = [None if score > limit else label for label, score in pairs]
+            scores, refused = refuse(asked, place, rows, reject)
+            found["novelty"] = scores.tolist()
+            pairs = zip(labels, refused, strict=True)
+            found["label"] = [None if novel else label for label, novel in pairs]
     return found
 
 
@@ -190,7 +254,7 @@ def inspect(
         check_table_name(novel)
     present, number = load_state(state, version)
     if novel is not None:
-        nodes, scores, groups = novel_nodes(present, pick_device(device))
+        nodes, scores, groups, _ = novel_nodes(present, pick_device(device))
         ids = [str(name) for name in present.graph.names.take(nodes.numpy())]
         write_table(novel, {"id": ids, "novelty": scores.tolist(), "group": groups.tolist()})
     about = {"version": number, **diagnose(present, pick_device(device))}
@@ -227,14 +291,17 @@ def convert(
     make_console().print(convert_state(old, new or old), markup=False)
 
 
-def resume_state(path: Path, device: str, as_json: bool, discard: bool) -> None:
+def resume_state(
+    path: Path, device: str, workers: Workers, *, as_json: bool, discard: bool
+) -> None:
     """Finishes an interrupted change of a state, or forgets it."""
-    console = make_console(stderr=True)
-    progress = RunProgress(console, change=True)
-    with progress.running():
-        state, told = resume(path, device=pick_device(device), discard=discard, on_event=progress)
-    console.print(told, markup=False)
-    show_change(state, path, as_json)
+    if workers.are_wanted and not discard:
+        workers.launch()
+        return
+    state, told = resume_together(path, device, discard)
+    if workers.leads:
+        make_console(stderr=True).print(told, markup=False)
+        show_change(state, path, as_json)
 
 
 def show_change(state: State, path: Path, as_json: bool) -> None:

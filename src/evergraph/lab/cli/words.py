@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
+from evergraph.errors import InputError, unknown_name
 from evergraph.lab.cli import GROUPS, OPTIONS
 
 
@@ -108,3 +111,42 @@ def _extra_words(given: str, ctx: Any, remedy: str) -> str:
 
         hint = f"write --{'method' if first.partition(':')[0] in METHODS else 'dataset'} {first}"
     return f"Expected no word '{given}' by itself after '{ctx.command_path}'; {hint}."
+
+
+@dataclass(frozen=True)
+class Workers:
+    """What shares one job; its fields are options of commands."""
+
+    workers: Annotated[int, "Workers that share the job, each a process."] = 1
+    engine: Annotated[str, "Where they run: local or ray."] = "local"
+    address: Annotated[str | None, "Address of a Ray cluster. [started on this machine]"] = None
+    gpus_per_worker: Annotated[float, "GPUs that each worker requests on a Ray cluster."] = 0.0
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise InputError(f"Expected '--workers' of at least 1 (got {self.workers}); raise it.")
+        if self.engine not in {"local", "ray"}:
+            raise unknown_name("engine", self.engine, {"local", "ray"})
+        if self.engine == "local" and (self.address is not None or self.gpus_per_worker):
+            option = "--address" if self.address is not None else "--gpus-per-worker"
+            raise InputError(
+                f"Expected '{option}' only with a Ray cluster (got '--engine local'); add "
+                "--engine ray."
+            )
+
+    @property
+    def are_wanted(self) -> bool:
+        """Whether workers have to be started: not where this process is one of them."""
+        several = self.workers > 1 or self.engine == "ray"
+        return several and "WORLD_SIZE" not in os.environ
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process speaks and writes for all."""
+        return os.environ.get("RANK", "0") == "0"
+
+    def launch(self, *words: str, quiet: bool = False) -> None:
+        """Runs words in all workers, those of this command by default."""
+        from evergraph.launch import launch  # noqa: PLC0415 - one worker needs none of it
+
+        launch(words or sys.argv[1:], **vars(self), quiet=quiet)

@@ -1,28 +1,38 @@
-"""What the page shows, as plain values: the figures for papers are drawn from the same."""
+"""What the page shows, as plain values: the figures for papers are drawn from the same.
+
+The runs below a folder are grouped: those that differ in their seed alone are one variant, and all
+variants that were run on one graph under one protocol, and so may be compared, are a dataset.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Literal
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import torch
 
 from evergraph import __version__
+from evergraph.config import SECTIONS
+from evergraph.errors import InputError
+from evergraph.files import read_json
 from evergraph.lab.diagnostics import numbers, project
-from evergraph.lab.folder import read_config
+from evergraph.lab.folder import Run, find_runs
 from evergraph.lab.paper.contrasts import NOT_LEARNT
 from evergraph.lab.paper.experiments import METRICS
-from evergraph.lab.report.collect import Collection, Group, Run
 from evergraph.lab.summary import (
     difference_to_claim,
     estimate,
-    most_without_graph,
+    grouped,
+    most_memory,
     overlap,
     quantile,
 )
 from evergraph.lab.tables import METRICS as SCORES
 from evergraph.lab.tables import claimed, learns_from
+from evergraph.stream.datasets import DATASETS
 
 #: Numbers about the buffer and the nodes around it, averaged over seeds: metric and view.
 BUFFER_FACTS: dict[str, tuple[str, Literal["before", "after"]]] = {
@@ -32,51 +42,136 @@ BUFFER_FACTS: dict[str, tuple[str, Literal["before", "after"]]] = {
 }
 
 
-def page_data(collection: Collection) -> dict[str, Any]:
-    """Describes a collection of runs; the same folder always gives the same values."""
-    every = [group for groups in collection.datasets.values() for group in groups]
-    names = sorted({group.name for group in every})
-    first = [name for name in (collection.reference, "dslr") if name in names][:1]
+#: What is shown of probabilities.
+PROBABILITY = ("ece", "calibrated_on", "reliability", "confusion")
+
+
+class Group(NamedTuple):
+    """Runs of one variant on one dataset, by seed, and their settings as ``section.key``."""
+
+    name: str
+    runs: list[Run]
+    config: dict[str, Any]
+
+
+def page_data(folder: Path) -> dict[str, Any]:
+    """Describes a run folder, a grid, or any folder with run folders below, always the same."""
+    if not folder.is_dir():
+        raise InputError(f"Expected a folder with runs (got '{folder}'); check the path.")
+    found, runs = find_runs(folder), dict[tuple[str, str], Run]()
+    finished = [run for run in found if run.is_finished]
+    for run in finished:  # others are copies
+        runs.setdefault((run.results["config_hash"], run.results["graph"]), run)
+    if not runs:
+        got = f"{len(found)} unfinished" if found else "none"
+        raise InputError(
+            f"Expected '{folder}' to hold a finished run (got {got}); check the path or finish a "
+            "run first."
+        )
+
+    def paths(of: Sequence[Run], but: Sequence[Run]) -> list[str]:
+        return sorted(str(run.path.relative_to(folder)) for run in of if run not in but)
+
+    datasets = _datasets([*runs.values()])
+    every = [group for groups in datasets.values() for group in groups]
+    names, reference = sorted({group.name for group in every}), None
+    with suppress(InputError, TypeError, LookupError):  # there is none
+        reference = read_json(folder / "comparisons.json")[0]["reference"]
+    first = [name for name in (reference, "dslr") if name in names][:1]
     return {
-        "title": collection.title,
+        "title": folder.resolve().name,
         "version": __version__,
-        "num_runs": collection.num_runs,
-        "unfinished": collection.unfinished,
-        "copies": collection.copies,
+        "num_runs": len(runs),
+        "unfinished": paths(found, but=finished),
+        "copies": paths(finished, but=[*runs.values()]),
         # First the variant that others are compared with, then by name.
         "order": first + [name for name in names if name not in first],
         "not_learnt": NOT_LEARNT,
         "quantiles": [quantile(freedom) for freedom in range(1, max(len(g.runs) for g in every))],
-        "datasets": [_dataset(*dataset) for dataset in collection.datasets.items()],
+        "datasets": [_dataset(*dataset) for dataset in datasets.items()],
     }
 
 
+def _datasets(runs: Sequence[Run]) -> dict[str, list[Group]]:
+    """Groups runs by dataset, with names that tell these apart with as few words as that takes."""
+
+    def words(run: Run) -> tuple[str, ...]:
+        found = run.results
+        return found["dataset"], found["evaluated_on"], found["protocol_hash"], found["graph"]
+
+    parts = grouped(runs, words)
+    order = list(DATASETS)  # others come after them
+    named = {}
+    for key, part in parts.items():
+        others = [other for other in parts if other != key]
+        length = next((n for n in (1, 2, 3) if key[:n] not in {o[:n] for o in others}), 4)
+        name = " · ".join([*key[:2], key[2][:6], key[3][:6]][:length])
+        place = order.index(key[0]) if key[0] in order else len(order)
+        named[place, name] = _groups(part)
+    return {name: groups for (_, name), groups in sorted(named.items(), key=lambda item: item[0])}
+
+
+def _groups(runs: Sequence[Run]) -> list[Group]:
+    """Groups runs of one dataset by variant; labels that several share get what differs."""
+    parts = grouped(runs, lambda run: (run.results["label"], run.results["variant_hash"]))
+    configs = {}
+    for key, part in parts.items():
+        content = part[0].config.model_dump(mode="json", include={"settings", *SECTIONS})
+        configs[key] = {f"{s}.{name}": v for s, part in content.items() for name, v in part.items()}
+    groups = []
+    for (label, variant), part in parts.items():
+        config = configs[label, variant]
+        alike = [configs[key] for key in parts if key[0] == label]
+        differing = {
+            key.split(".")[-1]: value
+            for key, value in config.items()
+            if any(other.get(key) != value for other in alike)
+        }
+        words = ", ".join(f"{key}={value}" for key, value in sorted(differing.items()))
+        name = label if len(alike) == 1 else f"{label} ({words or variant[:6]})"
+        groups.append(Group(name, sorted(part, key=lambda run: int(run.results["seed"])), config))
+    return groups
+
+
 def _dataset(name: str, groups: Sequence[Group]) -> dict[str, Any]:
-    results = groups[0].runs[0].results
-    shared = overlap(read_config(groups[0].runs[0].folder).protocol)
+    first = groups[0].runs[0]
+    shared = overlap(first.config.protocol)
     return {
         "name": name,
         "overlap": shared,
-        "class_names": results["class_names"],
-        "tasks": results["tasks"],
-        "steps": results.get("stream", {}).get("steps"),  # names of tasks in time
-        "evaluated_on": results["evaluated_on"],
+        "class_names": first.results["class_names"],
+        "tasks": first.results["tasks"],
+        "steps": first.results.get("stream", {}).get("steps"),  # names of tasks in time
+        "evaluated_on": first.results["evaluated_on"],
         "groups": [_group(group, shared) for group in groups],
         "sizes": buffer_series(groups),
     }
 
 
 def _group(group: Group, overlap: float) -> dict[str, Any]:
-    first = group.runs[0].results
-    values = {key: [run.results[key] for run in group.runs] for key in SCORES}
-    totals = [run.results["seconds"]["total"] for run in group.runs]
+    results = [run.results for run in group.runs]
+    first = results[0]
+    values = {key: [found[key] for found in results] for key in SCORES}
+    totals = [found["seconds"]["total"] for found in results]
+    matrices = {"task": results}  # by task, by class, and by task with the task known
+    for name, key in (("class", "by_class"), ("known", "task_incremental")):
+        matrices[name] = [found[key] for found in results]
+    buffer = {
+        name: _mean([METRICS[metric].read(found, view) for found in results])
+        for name, (metric, view) in BUFFER_FACTS.items()
+    }
+    places: dict[str, dict[str, Any]] = {}  # where runs took place, with their seeds
+    for run in group.runs:
+        where = run.environment
+        place = places.setdefault(json.dumps(where), {"environment": where, "seeds": []})
+        place["seeds"].append(run.results["seed"])
     return {
         "name": group.name,
         "method": first["method"],
         "learns_from": learns_from(first["method"], first["settings"]),
         # A selector names a row of the paper's; any other setting makes it another run.
         "other_settings": bool(set(first["overrides"]) - {"selector"}),
-        "seeds": [run.results["seed"] for run in group.runs],
+        "seeds": [found["seed"] for found in results],
         **values,
         "estimates": {
             **{key: estimate(part, overlap) for key, part in values.items()},
@@ -86,119 +181,72 @@ def _group(group: Group, overlap: float) -> dict[str, Any]:
             key: {**claim, **difference_to_claim(values[key], claim, overlap)}
             for key, claim in claimed(first).items()
         },
-        "matrices": {  # by task, by class, and by task with the task known
-            "task": [_rounded(run.results) for run in group.runs],
-            "class": [_rounded(run.results["by_class"]) for run in group.runs],
-            "known": [_rounded(run.results["task_incremental"]) for run in group.runs],
+        "matrices": {
+            name: [[[round(v, 2) for v in row] for row in one["accuracy_matrix"]] for one in part]
+            for name, part in matrices.items()
         },
-        "probability": [_probability(run.results) for run in group.runs],
-        "memory_bytes": max(run.results["memory_bytes"] for run in group.runs),
-        "memory_bytes_without_graph": most_without_graph([run.results for run in group.runs]),
+        # None for results of before they had it.
+        "probability": [
+            {key: found.get(key) for key in PROBABILITY} if "reliability" in found else None
+            for found in (run.get("probability", {}) for run in results)
+        ],
+        **most_memory(results),
         **_stages(group.runs),
-        "buffer": _buffer(group.runs),
+        "buffer": {name: value for name, value in buffer.items() if value is not None},
         "config": group.config,
-        "environments": _environments(group.runs),
-        **_samples(group.runs),
+        "environments": list(places.values()),
+        **_samples(results),
     }
-
-
-def _rounded(scores: dict[str, Any]) -> list[list[float]]:
-    return [[round(value, 2) for value in row] for row in scores["accuracy_matrix"]]
-
-
-def _probability(results: dict[str, Any]) -> dict[str, Any] | None:
-    """Takes what the page shows of probabilities; None for results of before they had it."""
-    found = results.get("probability", {})
-    shown = ("ece", "calibrated_on", "reliability", "confusion")
-    return {key: found.get(key) for key in shown} if "reliability" in found else None
 
 
 def _stages(runs: Sequence[Run]) -> dict[str, Any]:
     """Averages the seconds of each stage, in all and by task, and finds the memory kept."""
     names = sorted({name for run in runs for name in run.results["seconds"]} - {"total"})
+
+    def seconds(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        parts = [record.get("seconds", {}) for record in records]
+        return {name: _mean([part.get(name, 0.0) for part in parts]) for name in names}
+
     tasks = [run.events for run in runs]
     tasks = [events for events in tasks if len(events) == len(runs[0].results["tasks"])]
     by_task = []
     for records in zip(*tasks, strict=True):
-        by_task.append(
-            {
-                "seconds": {
-                    name: _mean([record.get("seconds", {}).get(name, 0.0) for record in records])
-                    for name in names
-                },
-                "memory_bytes": max(record.get("memory_bytes", 0) for record in records),
-                "edits": _edits([record.get("report") or {} for record in records]),
-            }
-        )
-    return {
-        "stages": {
-            name: _mean([run.results["seconds"].get(name, 0.0) for run in runs]) for name in names
-        },
-        "by_task": by_task,
-    }
+        reports = [(record.get("report") or {}).get("structure") for record in records]
+        edits = {
+            name: _mean([report and report[key] for report in reports])
+            for name, key in (("added", "added_edges"), ("removed", "deleted_edges"))
+        }
+        memory = max(record.get("memory_bytes", 0) for record in records)
+        shown = edits if any(reports) else None
+        by_task.append({"seconds": seconds(records), "memory_bytes": memory, "edits": shown})
+    return {"stages": seconds([run.results for run in runs]), "by_task": by_task}
 
 
-def _edits(reports: Sequence[dict[str, Any]]) -> dict[str, float] | None:
-    """Averages how many edges structure learning added and removed in a task."""
-    parts = [report["structure"] for report in reports if report.get("structure")]
-    if not parts:
-        return None
-    return {
-        name: _mean([part[key] for part in parts])
-        for name, key in (("added", "added_edges"), ("removed", "deleted_edges"))
-    }
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(sum(known) / len(known), 4) if known else None
 
 
-def _mean(values: Sequence[float]) -> float:
-    return round(sum(values) / len(values), 4)
-
-
-def _buffer(runs: Sequence[Run]) -> dict[str, Any]:
-    """Averages what the diagnostics say about the buffer and the nodes around it."""
-    facts = {}
-    for name, (metric, view) in BUFFER_FACTS.items():
-        values = [METRICS[metric].read(run.results, view) for run in runs]
-        known = [value for value in values if value is not None]
-        if known:
-            facts[name] = _mean(known)
-    return facts
-
-
-def _environments(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Lists the different places where runs took place, with their seeds."""
-    places: dict[str, dict[str, Any]] = {}
-    for run in runs:
-        found = run.environment
-        place = places.setdefault(json.dumps(found), {"environment": found, "seeds": []})
-        place["seeds"].append(run.results["seed"])
-    return list(places.values())
-
-
-def _samples(runs: Sequence[Run]) -> dict[str, Any]:
+def _samples(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Takes embedding and edits of the first run that recorded them."""
     found: dict[str, Any] = {}
-    seed, sample = _recorded(runs, "embedding_sample")
-    if sample:
-        components = [numbers(part) for part in sample["components"]]
-        found["embedding"] = {
-            "seed": seed,
-            **{key: numbers(sample[key]) for key in ("nodes", "labels", "predicted")},
-            "roles": sample["roles"],
-            "components": components[:2],
-            "explained": sample["explained"],
-            "places": project(torch.tensor(components, dtype=torch.float32).T),
-        }
-    seed, edits = _recorded(runs, "edit_sample")
-    if edits:
-        keys = ("neighbours", "labels")
-        nodes = [{**part, **{key: numbers(part[key]) for key in keys}} for part in edits]
-        found["edited"] = {"seed": seed, "nodes": nodes}
+    for run in reversed(results):
+        if sample := run["diagnostics"].get("embedding_sample"):
+            found["embedding"] = {
+                "seed": run["seed"],
+                **{key: numbers(sample[key]) for key in ("nodes", "labels", "predicted")},
+                "roles": sample["roles"],
+                "components": [numbers(part) for part in sample["components"]],
+                "explained": sample["explained"],
+            }
+        if edits := run["diagnostics"].get("edit_sample"):
+            keys = ("neighbours", "labels")
+            nodes = [{**part, **{key: numbers(part[key]) for key in keys}} for part in edits]
+            found["edited"] = {"seed": run["seed"], "nodes": nodes}
+    if shown := found.get("embedding"):
+        shown["places"] = project(torch.tensor(shown["components"], dtype=torch.float32).T)
+        shown["components"] = shown["components"][:2]
     return found
-
-
-def _recorded(runs: Sequence[Run], key: str) -> tuple[int | None, Any]:
-    found = ((run.results["seed"], run.results["diagnostics"].get(key)) for run in runs)
-    return next((pair for pair in found if pair[1]), (None, None))
 
 
 def buffer_series(groups: Sequence[Group]) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ quantity is an array over seeds, NaN where one of the runs behind it is missing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,25 +38,25 @@ class Table:
         """Returns a row's values of a metric, ``[seeds]``."""
         return self.values.get((row, metric), np.full(len(self.seeds), np.nan))
 
-    def mean(self, row: str, metric: str) -> float | None:
-        """Averages over the seeds that were run, None without any."""
-        known = self(row, metric)[~np.isnan(self(row, metric))]
-        return float(known.mean()) if known.size else None
+    def known(self, values: Values) -> dict[int, float]:
+        """Returns the values of the seeds that have one."""
+        pairs = zip(self.seeds, values.tolist(), strict=True)
+        return {seed: value for seed, value in pairs if not math.isnan(value)}
 
-    def whole(self, names: Sequence[str], metric: str) -> Values:
+    def means(self, names: Iterable[str], metric: str) -> dict[str, float]:
+        """Averages over the seeds that were run, of the rows that have any."""
+        found = {name: self.known(self(name, metric)).values() for name in names}
+        return {name: float(np.mean([*values])) for name, values in found.items() if values}
+
+    def whole(self, names: Iterable[str], metric: str) -> Values:
         """Stacks the values of those names that are rows here, ``[rows, seeds]``.
 
         While one of them is not measured at all there is one row of NaN.
         """
         found = [name for name in names if name in self.names()]
-        if not found or any(self.mean(name, metric) is None for name in found):
+        if not found or len(self.means(found, metric)) < len(found):
             return np.full((1, len(self.seeds)), np.nan)
         return np.stack([self(name, metric) for name in found])
-
-    def means(self, names: Iterable[str], metric: str) -> dict[str, float]:
-        """Averages of the rows that were run."""
-        found = {name: self.mean(name, metric) for name in names}
-        return {name: mean for name, mean in found.items() if mean is not None}
 
     @property
     def series(self) -> list[str]:
@@ -84,10 +85,10 @@ def contrast(spec: Mapping[str, Any], table: Table) -> Values:
     """
     quantity, rows = next(iter(spec.items()))
     (relation,) = spec.keys() & {"above", "below"}
-    other, within = spec[relation], float(spec.get("within", 0))
+    other = spec[relation]
     bound = other if isinstance(other, int | float) else evaluate(table, quantity, other)
     margin = evaluate(table, quantity, rows) - bound
-    return (margin if relation == "above" else -margin) + within
+    return (margin if relation == "above" else -margin) + float(spec.get("within", 0))
 
 
 def incomparable(spec: Mapping[str, Any], table: Table) -> list[str]:
@@ -107,7 +108,7 @@ def evaluate(table: Table, quantity: str, rows: Any) -> Values:
         one, other = (evaluate(table, part, rows) for part in quantity.split(" / "))
         return one / np.where(other == 0, np.nan, other)
     kind, _, metric = quantity.rpartition(" of ")
-    return QUANTITIES[kind](table, _select(table, rows, metric), metric)
+    return np.asarray(QUANTITIES[kind](table, _select(table, rows, metric), metric))
 
 
 def _select(table: Table, rows: Any, metric: str) -> Sequence[str]:
@@ -121,23 +122,15 @@ def _select(table: Table, rows: Any, metric: str) -> Sequence[str]:
         return table.names(what) if how == "series" else table.names(what)[1:-1]
     if how == "best":  # of those that have learnt; nobody while one is still missing
         names = [name for name in table.names() if name in what and name not in table.not_learnt]
-        means = table.means(names, metric)
+        each = [table.means(names, metric)]
         choose = min if table.better.get(metric) == -1 else max
-        return [choose(means, key=means.__getitem__)] if 0 < len(means) == len(names) else []
-    choose = {"most": max, "least": min}[how]
+        return _extremes(each, choose) if len(each[0]) == len(names) else []
     each = [table.means(table.names(series), what) for series in table.series]
+    return _extremes(each, max if how == "most" else min)
+
+
+def _extremes(each: Iterable[Mapping[str, float]], choose: Callable[..., str]) -> list[str]:
     return [choose(means, key=means.__getitem__) for means in each if means]
-
-
-def _mean(table: Table, names: Sequence[str], metric: str) -> Values:
-    """Averages rows, seed by seed; NaN until all are measured."""
-    return np.asarray(table.whole(names, metric).mean(axis=0))
-
-
-def _difference(table: Table, names: Sequence[str], metric: str) -> Values:
-    """Subtracts the second of two rows from the first."""
-    first, second = names
-    return table(first, metric) - table(second, metric)
 
 
 def _range(table: Table, names: Sequence[str], metric: str) -> Values:
@@ -153,16 +146,14 @@ def _deviation(table: Table, names: Sequence[str], metric: str) -> Values:
     Two seeds are always equally far from their median: nothing below three.
     """
     found = [table(name, metric) for name in names]
-    found = [values for values in found if (~np.isnan(values)).sum() > 2]
-    if not found:
-        return np.full(len(table.seeds), np.nan)
-    return np.asarray(np.mean([abs(values - np.nanmedian(values)) for values in found], axis=0))
+    found = [abs(row - np.nanmedian(row)) for row in found if len(table.known(row)) > 2]
+    return np.asarray(np.mean(found or [np.full(len(table.seeds), np.nan)], axis=0))
 
 
 def _slope(table: Table, names: Sequence[str], metric: str) -> Values:
     """Fits a line over the rows' ``x`` for every seed, once all rows are measured."""
     places = {row.name: row.x for row in table.rows if row.x is not None and row.name in names}
-    found = table.whole([*places], metric)
+    found = table.whole(places, metric)
     x = np.array([*places.values()], dtype=float)
     if len(set(places.values())) < 2 or len(found) < 2:
         return np.full(len(table.seeds), np.nan)
@@ -195,9 +186,10 @@ def _trend(table: Table, names: Sequence[str], metric: str) -> Values:
     return slopes
 
 
+#: What is measured of some rows; without a name their mean, seed by seed.
 QUANTITIES: dict[str, Callable[[Table, Sequence[str], str], Values]] = {
-    "": _mean,
-    "difference": _difference,
+    "": lambda table, names, metric: table.whole(names, metric).mean(axis=0),
+    "difference": lambda table, names, metric: table(names[0], metric) - table(names[1], metric),
     "range": _range,
     "deviation": _deviation,
     "slope": _slope,

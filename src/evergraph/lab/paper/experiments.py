@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import resources
-from pathlib import Path
+from itertools import product
 from typing import Any, Literal, NamedTuple
 
 import yaml
@@ -17,7 +17,6 @@ import yaml
 from evergraph.config import Variant, resolve
 from evergraph.errors import unknown_name
 from evergraph.methods import METHODS
-from evergraph.stream.datasets import load_graph
 
 Results = Mapping[str, Any]
 THREE = ("cora", "citeseer", "amazon-computers")
@@ -35,6 +34,22 @@ class Facts:
     num_classes: int
     classes_per_task: int
     stream: str = "class"  # that of its own protocol
+    num_nodes: int = 0  # of the graph, as the next two
+    num_edges: int = 0  # undirected ones once, without loops
+    num_features: int = 0
+
+    def looked_up(self) -> dict[str, Any]:
+        """Returns what tables show without a run: the sizes, and the settings that DSLR takes."""
+        config = resolve(Variant.parse_dataset(self.dataset), Variant.parse("dslr"), 0)
+        return {
+            "nodes": self.num_nodes,
+            "edges": self.num_edges,
+            "features": self.num_features,
+            "classes_per_task": self.classes_per_task,
+            "tasks": self.num_tasks,
+            "lr": config.training.lr,
+            **config.settings,
+        }
 
 
 @dataclass(frozen=True)
@@ -97,7 +112,7 @@ class Metric:
 
     key: str  # as in the table of the paper's numbers
     title: str  # its name in tables and figures
-    at: str = ""  # its path in results.json, or one of READERS; "" where no run has it
+    at: str  # its path in results.json, or one of READERS
     point: float | None = 1.0  # what one point is in its unit
     better: int = 1  # 1 when more is better, −1 when less is, 0 when neither is
     digits: int = 2  # decimals shown
@@ -139,8 +154,7 @@ class Experiment:
     """One table, figure or claim of the paper.
 
     Its entry in the catalogue, whose head says what everything means, with the rows for a dataset,
-    the metrics and statements made, and in ``describe`` what finds the values of the single row of
-    a table that needs no run.
+    the metrics and the statements made.
     """
 
     id: str
@@ -153,10 +167,16 @@ class Experiment:
     datasets: Sequence[str] = THREE
     quick: Sequence[str] | None = None
     statements: Sequence[Statement] = ()
-    describe: Callable[[Facts, Any], Mapping[str, float]] | None = None
+    looked_up: bool = False  # needs no run: its single row is found in the facts
     notes: Sequence[str] = ()
     in_paper: bool = True
     by_name: bool = False  # too large to be among all
+
+    @property
+    def has_settings(self) -> bool:
+        """Whether the paper's settings may tell more: it trains and is about more than time."""
+        timed = all(metric.timed for metric in self.metrics)
+        return self.in_paper and not self.looked_up and not timed
 
 
 def find_experiments(name: str) -> list[Experiment]:
@@ -177,29 +197,26 @@ def make_experiment(
     where: str = "",
     graphs: Sequence[str] = THREE,
     says: Mapping[str, Mapping[str, Any]] | None = None,
-    describe: str | None = None,
     digits: int = 2,
     **plain: Any,
 ) -> Experiment:
     """Makes an experiment of its entry in the catalogue."""
     named = graphs if plain.get("in_paper", True) else []
-    said = {"where": where, "graphs": named, "by_construction": None, "ours_alone": False}
-    if describe is None:
-        found = [METRICS[name] for name in metrics]
-    else:  # nothing is read from runs
-        found = [Metric(key, title, "", None, 0, digits) for key, title in metrics.items()]
     statements = []
-    for text, claim in (says or {}).items():  # what says nothing else of it is its contrast
-        contrast = {key: value for key, value in claim.items() if key not in said}
-        about = {key: claim.get(key, value) for key, value in said.items()}
-        statements.append(Statement(text, contrast=contrast, **about))
+    for text, claim in (says or {}).items():
+        about: dict[str, Any] = {"where": where, "graphs": named}
+        about |= {key: value for key, value in claim.items() if key in Statement._fields}
+        statements.append(Statement(text, contrast=claim, **about))
+    if plain.get("looked_up"):  # by their keys
+        found = [Metric(key, title, key, None, 0, digits) for key, title in metrics.items()]
+    else:
+        found = [METRICS[name] for name in metrics]
     return Experiment(
         id=id,
         rows=partial(make_rows, rows),
         metrics=tuple(found),
         figure={"kind": "", "metrics": (), "x": "", "y": "", "split": False} | figure,
         statements=statements,
-        describe=DESCRIPTIONS[describe] if describe is not None else None,
         **{"tables": [id], **plain},
     )
 
@@ -222,42 +239,33 @@ def make_rows(entries: Mapping[str, str] | list[Any], facts: Facts) -> list[Row]
         if isinstance(entry, str):
             name = entry.format(dataset=facts.dataset)
             rows.append(Row(name, name))
-        elif (pattern := PATTERNS.get(next(iter(entry)))) is not None:  # its first key names it
-            rows += pattern(facts, **entry)
+        elif "each" in entry:
+            rows += _each(facts, **entry)
+        elif "under" in entry:
+            rows += _under(facts, **entry)
         else:
             rows.append(Row(**entry))
     return rows
 
 
-def _each(facts: Facts, each: list[float], name: str, method: str, series: str) -> Iterator[Row]:
-    """Puts values into a name and a method."""
-    for value in each:
-        yield Row(name.format(value), method.format(value), series, value)
+def _each(facts: Facts, each: Mapping[str, Any], **row: Any) -> Iterator[Row]:
+    """Puts every combination of values into the texts of a row; a single value is its place.
 
-
-def _percent(facts: Facts, percent: list[int], method: str, series: str) -> Iterator[Row]:
-    """Gives a method buffers of parts of all training nodes, one node per class at least."""
-    for part in percent:
-        size = max(facts.num_classes, round(facts.num_train * part / 100))
-        joint = "," if ":" in method else ":"
-        yield Row(f"{series} {part} %", f"{method}{joint}buffer_size={size}", series, part)
-
-
-def _positions(facts: Facts, positions: list[float]) -> Iterator[Row]:
-    """Keeps nodes of every class that can be forgotten at some places of its homophily."""
-    for label in range((facts.num_tasks - 1) * facts.classes_per_task):
-        series = f"class {label + 1}"
-        for position in positions:
-            method = f"homophily-probe:probed_class={label},position={position}"
-            yield Row(f"{series} at {position:g}", method, series, position)
-
-
-def _refined(facts: Facts, refined: list[float], added: list[int]) -> Iterator[Row]:
-    """Refines parts of the buffer by numbers of neighbours."""
-    for n in added:
-        for ratio in refined:
-            method = f"dslr:sl_ratio={ratio},num_neighbors={n}"
-            yield Row(f"{100 * ratio:.0f} %, N = {n}", method, f"N = {n}", 100 * ratio, n)
+    Texts may also name the series, the ``share`` that a ``percent`` is, the ``size`` of so many
+    training nodes, one per class at least, and the ``number`` of a ``label``, from 1 on. Classes
+    that are ``forgettable`` are all but those of the last task.
+    """
+    forgettable = range((facts.num_tasks - 1) * facts.classes_per_task)
+    lists = [forgettable if values == "forgettable" else values for values in each.values()]
+    for values in product(*lists):
+        known = {**row, **dict(zip(each, values, strict=True))}
+        known["share"] = known.get("percent", 0) / 100
+        known["size"] = max(facts.num_classes, round(facts.num_train * known["share"]))
+        known["number"] = known.get("label", 0) + 1
+        texts: dict[str, Any] = {key: text.format(**known) for key, text in row.items()}
+        place = {"x": values[0]} if len(values) == 1 else {}
+        place |= {key: float(texts[key]) for key in ("x", "y") if key in texts}
+        yield Row(**texts | place)
 
 
 def _under(facts: Facts, under: list[str], methods: list[str] | str) -> Iterator[Row]:
@@ -272,45 +280,6 @@ def _under(facts: Facts, under: list[str], methods: list[str] | str) -> Iterator
                 yield Row(f"{method} · {stream}", f"{method}{joint}stream={stream}", stream)
 
 
-def _shortcuts(facts: Facts, shortcuts: list[str], methods: list[str]) -> Iterator[Row]:
-    """Gives every method every shortcut alone."""
-    for method in methods:
-        for shortcut in shortcuts:
-            yield Row(f"{method} · {shortcut}", method, method, shortcut=shortcut)
-
-
-PATTERNS: dict[str, Callable[..., Iterator[Row]]] = {
-    "each": _each,
-    "percent": _percent,
-    "positions": _positions,
-    "refined": _refined,
-    "under": _under,
-    "shortcuts": _shortcuts,
-}
-
-
-def _dataset_sizes(facts: Facts, data_root: Path | None) -> Mapping[str, float]:
-    """Counts what was loaded, undirected edges once and without loops."""
-    variant = Variant.parse_dataset(facts.dataset)
-    graph = load_graph(variant.name, data_root, variant.options or None)
-    return {
-        "nodes": graph.num_nodes,
-        "edges": graph.edges.shape[1],
-        "features": graph.x.shape[1],
-        "classes_per_task": facts.classes_per_task,
-        "tasks": facts.num_tasks,
-    }
-
-
-def _dslr_settings(facts: Facts, data_root: Path | None) -> Mapping[str, float]:
-    """Reads the settings that a run of DSLR takes by default."""
-    config = resolve(Variant.parse_dataset(facts.dataset), Variant.parse("dslr"), 0)
-    keys = [metric.key for metric in EXPERIMENTS["hyperparameters"].metrics]
-    values = {**config.settings, "lr": config.training.lr}
-    return {key: float(values[key]) for key in keys}
-
-
-DESCRIPTIONS = {"dataset sizes": _dataset_sizes, "settings of DSLR": _dslr_settings}
 _HERE = resources.files("evergraph.lab.paper")
 METRICS = {
     name: Metric(**{"key": name, **entry})

@@ -8,8 +8,9 @@ is put back by :func:`judged`: means, verdicts, statements.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,8 @@ import numpy as np
 from evergraph.errors import InputError
 from evergraph.lab.paper.contrasts import Table
 from evergraph.lab.paper.experiments import EXPERIMENTS, Experiment, Row
-from evergraph.lab.paper.verdicts import by_seed, judge_number, judge_statements
-from evergraph.lab.summary import mean_std
+from evergraph.lab.paper.verdicts import judge_number, judge_statements
+from evergraph.lab.summary import grouped, mean_std
 from evergraph.lab.tables import paper_numbers
 
 Outcome = Mapping[str, Any]
@@ -84,25 +85,24 @@ def merged(old: Outcome | None, new: Outcome) -> Outcome:
             "write quick ones to a document of their own."
         )
     fresh = {(row["dataset"], row["row"]): row for row in new["rows"] if row["values"]}
-    there = {(row["dataset"], row["row"]) for row in old["rows"] if row["values"]}
-    lost = [place for place in _places(new["missing"]) if place in fresh or place not in there]
-    lost += [place for place in _places(old["missing"]) if place not in {*fresh, *lost}]
-    rows = [fresh.get((row["dataset"], row["row"]), row) for row in old["rows"]]
-    known = {(row["dataset"], row["row"]) for row in rows}
+    there = {(row["dataset"], row["row"]): row for row in old["rows"]}
+    measured = {place for place, row in there.items() if row["values"]}
+    lost = [place for place in _places(new) if place in fresh or place not in measured]
+    lost += [place for place in _places(old) if place not in {*fresh, *lost}]
     return {
         **old,
         **{key: new[key] for key in ("notes", "planes") if new.get(key)},
         "missing": {
-            dataset: [row for name, row in lost if name == dataset]
-            for dataset in dict.fromkeys(name for name, _ in lost)
+            d: [row for _, row in part] for d, part in grouped(lost, itemgetter(0)).items()
         },
         "overlaps": {**old["overlaps"], **new["overlaps"]},
-        "rows": rows + [row for place, row in fresh.items() if place not in known],
+        "rows": [*(there | fresh).values()],
     }
 
 
-def _places(missing: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
-    return [(dataset, name) for dataset, names in missing.items() for name in names]
+def _places(outcome: Outcome) -> list[tuple[str, str]]:
+    """Lists what is missing of an outcome as dataset and row."""
+    return [(dataset, name) for dataset, names in outcome["missing"].items() for name in names]
 
 
 def judged(outcome: Outcome, experiment: Experiment | None = None) -> dict[str, Any]:
@@ -121,11 +121,11 @@ def judged(outcome: Outcome, experiment: Experiment | None = None) -> dict[str, 
     for table in tables:
         for row in table.rows:
             for metric in metrics:
-                seeds, values = by_seed(table, table(row.name, metric.key))
+                found = table.known(table(row.name, metric.key))
+                seeds, values = [*found], [*found.values()]
                 overlap = 0.0 if metric.timed else overlaps[table.dataset]
-                exact = experiment.describe is not None
                 claims = [
-                    judge_number(values, claim, metric, overlap, exact)
+                    judge_number(values, claim, metric, overlap, experiment.looked_up)
                     for claim in printed(experiment, table.dataset, row.name, metric.key)
                 ]
                 if values or claims:

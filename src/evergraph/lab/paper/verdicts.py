@@ -16,13 +16,13 @@ A *headline* counts what became of its statements on the graphs that the paper n
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
-from evergraph.lab.paper.contrasts import Table, Values, contrast, incomparable
+from evergraph.lab.paper.contrasts import Table, contrast, incomparable
 from evergraph.lab.paper.experiments import Metric, Statement
 from evergraph.lab.summary import CONFIDENCE, difference_to_claim, estimate, mean_std
 
@@ -46,30 +46,27 @@ def judge_number(
     ``claim`` is ``{"mean", "std"}``: no mean where the paper ran out of memory, no deviation where
     it prints none. Values may be ``exact``, looked up and not measured.
     """
-    if claim["mean"] is None:
-        return {**claim, **NOTHING, "verdict": "ran" if values else "not run"}
-    printed, std = claim["mean"], claim["std"]
-    if exact:
-        difference = (mean_std(values)["mean"] or 0.0) - printed
-        word = "same" if abs(difference) < 1e-9 else "differs"
-        return {**claim, **NOTHING, "difference": difference, "verdict": word}
-    if std is None and len(values) > 1:
-        std = statistics.stdev(values)
-    found = difference_to_claim(values, {"mean": printed, "std": std}, overlap)
-    point = metric.point if metric.point is not None else abs(printed) / 100
-    return {**claim, **found, "verdict": _number_word(found, point, metric.better)}
-
-
-def _number_word(found: Mapping[str, float | None], point: float, better: int) -> str:
-    difference, low, high = found["difference"], found["low"], found["high"]
-    if difference is None or low is None or high is None:
-        return "not run" if difference is None else "not tested"
-    if low <= 0 <= high:
-        return "reproduced" if high - low <= WIDEST * point else "inconclusive"
-    word = "higher" if difference > 0 else "lower"
-    if better == 0:
-        return word
-    return f"{word} ({'better' if difference * better > 0 else 'worse'})"
+    printed, std, found = claim["mean"], claim["std"], NOTHING
+    if printed is None:
+        word = "ran" if values else "not run"
+    elif exact:
+        found = {**NOTHING, "difference": (mean_std(values)["mean"] or 0.0) - printed}
+        word = "same" if abs(found["difference"]) < 1e-9 else "differs"
+    else:
+        if std is None and len(values) > 1:
+            std = statistics.stdev(values)
+        found = difference_to_claim(values, {"mean": printed, "std": std}, overlap)
+        difference, low, high = found["difference"], found["low"], found["high"]
+        point = metric.point if metric.point is not None else abs(printed) / 100
+        if low is None:
+            word = "not run" if difference is None else "not tested"
+        elif low <= 0 <= high:
+            word = "reproduced" if high - low <= WIDEST * point else "inconclusive"
+        else:
+            good = {1: " (better)", 0: "", -1: " (worse)"}
+            word, sign = ("higher", 1) if difference > 0 else ("lower", -1)
+            word += good[sign * metric.better]
+    return {**claim, **found, "verdict": word}
 
 
 def judge_statements(
@@ -79,55 +76,38 @@ def judge_statements(
     timed: frozenset[str] = frozenset(),
 ) -> list[dict[str, Any]]:
     """Judges every statement on every graph, those of the paper and those beyond it apart."""
-    entries = [
-        _measured(statement, table, 0.0 if _about(statement) & timed else overlaps[table.dataset])
-        for statement in statements
-        for table in tables
-    ]
+    entries: list[dict[str, Any]] = []
+    for statement, table in product(statements, tables):
+        quantity = next(iter(statement.contrast))
+        about = {part.rpartition(" of ")[2] for part in quantity.split(" / ")}
+        overlap = 0.0 if about & timed else overlaps[table.dataset]
+        values = table.known(contrast(statement.contrast, table))
+        found = estimate([*values.values()], overlap)
+        unlearnt = incomparable(statement.contrast, table)
+        verdict = None if found["n"] > 1 else "not tested" if found["n"] else "not run"
+        if statement.by_construction is not None:
+            verdict = "by construction"
+        elif unlearnt and found["n"]:
+            verdict = "not comparable"
+        entry = {
+            "text": statement.text,
+            "where": statement.where,
+            "dataset": table.dataset,
+            "in_paper": table.dataset in statement.graphs,
+            "why": statement.by_construction or ", ".join(unlearnt),
+            "seeds": [*values],
+            "difference": found["mean"],
+            **{key: found[key] for key in ("low", "high", "p")},
+            "p_holm": None,
+            "verdict": verdict,  # None while it waits for Holm
+        }
+        entries.append(entry)
     for in_paper in (True, False):
         tested = [e for e in entries if e["in_paper"] == in_paper and e["verdict"] is None]
         for entry, p in zip(tested, holm([entry["p"] for entry in tested]), strict=True):
-            entry["p_holm"] = p
-            entry["verdict"] = NOT_SHOWN
-            if p <= 1 - CONFIDENCE:
-                entry["verdict"] = HOLDS if entry["difference"] > 0 else OPPOSITE
+            sign = HOLDS if entry["difference"] > 0 else OPPOSITE
+            entry |= {"p_holm": p, "verdict": sign if p <= 1 - CONFIDENCE else NOT_SHOWN}
     return entries
-
-
-def _about(statement: Statement) -> set[str]:
-    """Lists the metrics of a statement."""
-    quantity = next(iter(statement.contrast))
-    return {part.rpartition(" of ")[2] for part in quantity.split(" / ")}
-
-
-def _measured(statement: Statement, table: Table, overlap: float) -> dict[str, Any]:
-    """Measures a statement on one graph; its verdict is None while it waits for Holm."""
-    seeds, values = by_seed(table, contrast(statement.contrast, table))
-    found = estimate(values, overlap)
-    unlearnt = incomparable(statement.contrast, table)
-    verdict = None if found["n"] > 1 else "not tested" if found["n"] else "not run"
-    if statement.by_construction is not None:
-        verdict = "by construction"
-    elif unlearnt and found["n"]:
-        verdict = "not comparable"
-    return {
-        "text": statement.text,
-        "where": statement.where,
-        "dataset": table.dataset,
-        "in_paper": table.dataset in statement.graphs,
-        "why": statement.by_construction or ", ".join(unlearnt),
-        "seeds": seeds,
-        "difference": found["mean"],
-        **{key: found[key] for key in ("low", "high", "p")},
-        "p_holm": None,
-        "verdict": verdict,
-    }
-
-
-def by_seed(table: Table, values: Values) -> tuple[list[int], list[float]]:
-    """Lists the seeds that have a value, and these."""
-    known = [(s, v) for s, v in zip(table.seeds, values.tolist(), strict=True) if not math.isnan(v)]
-    return [seed for seed, _ in known], [value for _, value in known]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

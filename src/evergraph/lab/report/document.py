@@ -55,21 +55,20 @@ def read_results(folder: Path) -> dict[str, dict[str, Outcome]]:
     """
     found: dict[str, dict[str, Outcome]] = {}
     for name in EXPERIMENTS:
+        kinds: dict[str, Outcome] = {}
         if (path := folder / f"{name}.json").exists():
-            found[name] = read_json(path)
+            kinds = read_json(path)
         elif (path := folder / name / f"{name}.json").exists():
             outcome = read_json(path)
-            found[name] = {kind_of(outcome): outcome}
-        for kind, outcome in found.get(name, {}).items():
+            kinds = {kind_of(outcome): outcome}
+        for kind, outcome in kinds.items():
             if outcome["schema_version"] != SCHEMA_VERSION:
                 raise InputError(
                     f"Expected 'schema_version' {SCHEMA_VERSION} of {kind} in '{path}' (got "
                     f"{outcome['schema_version']}); reproduce into that folder again: runs stay."
                 )
-    return {
-        name: {kind: judged(measured(outcome)) for kind, outcome in kinds.items()}
-        for name, kinds in found.items()
-    }
+            found.setdefault(name, {})[kind] = judged(measured(outcome))
+    return found
 
 
 def publish(
@@ -81,13 +80,19 @@ def publish(
     outcomes under the paper's settings, ``again`` those of other seeds.
     """
     results = page.parent / RESULTS
-    everything: dict[str, dict[str, Outcome]] = read_results(results)
-    _take(everything, read_results(output))
+    there = read_results(results)
+
+    def take(new: Everything) -> None:
+        for name, kinds in new.items():
+            mine = there.setdefault(name, {})
+            mine |= {k: judged(merged(mine.get(k), outcome)) for k, outcome in kinds.items()}
+
+    take(read_results(output))
     if beside is not None:
-        _take(everything, read_printed(beside))
+        take(read_printed(beside))
     if again is not None:
-        _take(everything, read_again(again, everything))
-    everything = {name: everything[name] for name in EXPERIMENTS if name in everything}
+        take(read_again(again, there))
+    everything = {name: there[name] for name in EXPERIMENTS if name in there}
     texts = document(everything, read_explanations(results))
     make_folder(page.parent / PAGES)
     make_folder(results)
@@ -100,14 +105,6 @@ def publish(
     write_figure(sheets.headline_figure(everything), results, "headlines", ["png"], dpi=110)
     for place, text in texts.items():
         write_atomic(page if place == "" else page.parent / PAGES / f"{place}.md", text.encode())
-
-
-def _take(everything: dict[str, dict[str, Outcome]], new: Everything) -> None:
-    """Puts new outcomes among the others."""
-    for name, kinds in new.items():
-        mine = everything.setdefault(name, {})
-        for kind, outcome in kinds.items():
-            mine[kind] = judged(merged(mine.get(kind), outcome))
 
 
 def read_printed(folder: Path) -> Everything:
@@ -123,18 +120,18 @@ def read_printed(folder: Path) -> Everything:
 
 def read_again(folder: Path, everything: Everything) -> Everything:
     """Reads what was measured with our settings and seeds that no statement of ours has."""
-    found = {
-        name: {"again": outcome}
-        for name, kinds in read_results(folder).items()
-        if (outcome := kinds.get("ours")) and outcome["statements"] and not outcome["quick"]
-    }
-    wrong = None if found else "no outcome with our settings"
-    for name, kinds in found.items():
+    found, wrong = dict[str, dict[str, Outcome]](), "no outcome with our settings"
+    for name, kinds in read_results(folder).items():
+        new = kinds.get("ours")
+        if new is None or not new["statements"] or new["quick"]:
+            continue
+        found[name] = {"again": new}
         ours = everything.get(name, {}).get("ours", {"rows": ()})
-        seeds = [{s for row in one["rows"] for s in row["seeds"]} for one in (ours, kinds["again"])]
+        seeds = [{s for row in one["rows"] for s in row["seeds"]} for one in (ours, new)]
         if common := set.intersection(*seeds):
-            wrong = f"seed {min(common)} of '{name}' as well"
-    if wrong is not None:
+            found, wrong = {}, f"seed {min(common)} of '{name}' as well"
+            break
+    if not found:
         raise InputError(
             "Expected '--again' to be a folder of outcomes with our settings and other seeds (got "
             f"'{folder}', which has {wrong}); reproduce with --first-seed into a folder of its own."
@@ -158,7 +155,13 @@ def document(everything: Everything, explanations: Mapping[str, Any]) -> dict[st
         overview(everything, linked=True).markdown(),
         rules,
     ]
-    texts = {"": "\n\n".join(parts) + "\n", "contradictions": contradictions()}
+    twice = [
+        [entry["what"], "; ".join(f"{where}: {value}" for where, value in entry["values"].items())]
+        for entry in paper_numbers()["contradictions"]
+    ]
+    table = Sheet("Printed twice", ["what", "printed"], twice, prose=("printed",)).markdown()
+    texts = {"": "\n\n".join(parts) + "\n"}
+    texts["contradictions"] = f"# Where the paper contradicts itself\n\n{_BACK}\n\n{table}\n"
     for name, kinds in everything.items():
         experiment = EXPERIMENTS[name]
         text = [f"# {name}", f"{experiment.title} ({experiment.source}). {_BACK}"]
@@ -180,16 +183,6 @@ def overview(everything: Everything, *, linked: bool = False) -> Sheet:
         rows.append([title, EXPERIMENTS[name].source, numbers, said, as_printed, beyond])
     columns = ["experiment", "paper", "numbers", "statements", "as printed", "beyond the paper"]
     return Sheet("Every experiment", columns, rows, prose=tuple(columns))
-
-
-def contradictions() -> str:
-    """Lists where the paper prints two values for one thing."""
-    rows = [
-        [entry["what"], "; ".join(f"{where}: {value}" for where, value in entry["values"].items())]
-        for entry in paper_numbers()["contradictions"]
-    ]
-    sheet = Sheet("Printed twice", ["what", "printed"], rows, prose=("printed",))
-    return f"# Where the paper contradicts itself\n\n{_BACK}\n\n{sheet.markdown()}\n"
 
 
 def read_explanations(folder: Path) -> dict[str, Any]:

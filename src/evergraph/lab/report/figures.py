@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import cycle, islice, zip_longest
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evergraph.lab import import_extra
+from evergraph.errors import import_extra
+from evergraph.lab.summary import grouped
 from evergraph.methods import method_class
 
 if TYPE_CHECKING:
@@ -143,16 +145,13 @@ def _legend_below(figure: Figure, axes: Iterable[Axes]) -> None:
 
 def _grouped(entries: Iterable[Entry], key: str) -> dict[Any, list[Entry]]:
     """Groups entries by one of their values, in order."""
-    found: dict[Any, list[Entry]] = {}
-    for entry in entries:
-        found.setdefault(entry[key], []).append(entry)
-    return found
+    return grouped(entries, itemgetter(key))
 
 
 def _coloured(entries: Iterable[Entry], key: str) -> Iterator[tuple[str, str, list[Entry]]]:
     """Lists groups of entries with a colour and a name each."""
-    for colour, (name, mine) in zip(cycle(COLOURS), _grouped(entries, key).items(), strict=False):
-        yield colour, name, mine
+    groups = _grouped(entries, key)
+    return zip(cycle(COLOURS), groups, groups.values(), strict=False)
 
 
 def _means(entries: Sequence[Entry]) -> tuple[list[float], list[float]]:
@@ -162,13 +161,11 @@ def _means(entries: Sequence[Entry]) -> tuple[list[float], list[float]]:
 
 def _claimed(entries: Sequence[Entry], places: Iterable[float]) -> tuple[list[float], list[float]]:
     """Lists what the paper prints: places and means."""
-    pairs = [
-        (place, claim["mean"])
-        for entry, place in zip(entries, places, strict=True)
-        for claim in entry["claims"]
-        if claim["mean"] is not None
-    ]
-    return [place for place, _ in pairs], [mean for _, mean in pairs]
+    x, y = list[float](), list[float]()
+    for entry, place in zip(entries, places, strict=True):
+        means = [claim["mean"] for claim in entry["claims"] if claim["mean"] is not None]
+        x, y = [*x, *[place] * len(means)], [*y, *means]
+    return x, y
 
 
 def _points(axis: Axes, entries: list[Entry], spec: Spec) -> None:
@@ -350,15 +347,17 @@ def draw_frontier(spec: Spec) -> Figure | None:
     A method that reads old labels sets the mark and does not compete.
     """
     points: dict[str, dict[str, dict[str, Any]]] = {}
+    styles: dict[str, dict[str, str]] = {}
     for entry in (entry for entry in spec["entries"] if entry["seeds"]):
         mine = points.setdefault(entry["dataset"], {}).setdefault(entry["row"], dict(entry))
         mine |= {entry["metric"]: entry["mean"]}
         mine |= {"spread": entry["std"] or 0.0} if entry["metric"] == "pm" else {}
+        if entry["row"] not in styles:  # a colour by its method, a marker of its own within it
+            colour = METHOD_COLOURS.get(_method(entry), OTHER_COLOUR)
+            place = sum(style["color"] == colour for style in styles.values())
+            styles[entry["row"]] = {"color": colour, "marker": MARKERS[place % len(MARKERS)]}
     if not points:
         return None
-    styles = _styles(
-        dict.fromkeys((row, p["method"]) for m in points.values() for row, p in m.items())
-    )
     known = {key for mine in points.values() for point in mine.values() for key in point}
     costs = [cost for cost in COSTS if cost in known]
     figure, axes = _figure(len(costs), len(points), 5, 2.9)
@@ -383,7 +382,7 @@ def on_frontier(point: Entry, rivals: Iterable[Entry], cost: str) -> bool:
 
 def _frontier(axis: Axes, points: Sequence[Entry], cost: str, styles: Mapping[str, Any]) -> None:
     best = max(point["pm"] for point in points)
-    marks = [p for p in points if "old_labels" in method_class(_method(p["method"])).needs]
+    marks = [p for p in points if "old_labels" in method_class(_method(p)).needs]
     rivals = [point for point in points if point not in marks]
     shown = sorted((p for p in rivals if p["pm"] >= best - REACH), key=lambda p: float(p[cost]))
     axis.set_xscale("log")
@@ -409,18 +408,8 @@ def _frontier(axis: Axes, points: Sequence[Entry], cost: str, styles: Mapping[st
     axis.grid(alpha=0.25)
 
 
-def _method(variant: str) -> str:
-    return variant.partition(":")[0]
-
-
-def _styles(rows: Iterable[tuple[str, str]]) -> dict[str, dict[str, str]]:
-    """Gives every row a colour by its method and a marker of its own within that colour."""
-    styles: dict[str, dict[str, str]] = {}
-    for row, method in rows:
-        colour = METHOD_COLOURS.get(_method(method), OTHER_COLOUR)
-        place = sum(style["color"] == colour for style in styles.values())
-        styles[row] = {"color": colour, "marker": MARKERS[place % len(MARKERS)]}
-    return styles
+def _method(entry: Entry) -> str:
+    return str(entry["method"]).partition(":")[0]
 
 
 def _short(name: str) -> str:

@@ -50,66 +50,58 @@ def reservations(outcomes: Iterable[Outcome]) -> str:
     return "".join(f" ({word})" for word in words)
 
 
-def _titled(kinds: Kinds, wanted: Sequence[str] = tuple(KINDS)) -> dict[str, str]:
-    """Names the kinds that there are, in their order."""
-    return {kind: KINDS[kind] for kind in KINDS if kind in kinds and kind in wanted}
-
-
 def numbers_sheet(kinds: Kinds, *, short: bool = False) -> Sheet:
     """Shows every value, mean ± std over seeds, and how it compares with what the paper prints.
 
     Values that nothing stands beside share a line per row. ``short`` leaves out the graphs that
     the paper prints nothing of, if it prints something of others.
     """
-    titles = _titled(kinds, ("ours", "as_printed"))
+    mine = {kind: kinds[kind] for kind in ("ours", "as_printed") if kind in kinds}
     # In the catalogue's order.
-    metrics = {metric["key"]: metric for kind in titles for metric in kinds[kind]["metrics"]}
-    found = {
-        (entry["dataset"], entry["metric"], entry["row"], kind): entry
-        for kind in titles
-        for entry in kinds[kind]["entries"]
-    }
-    printed = {place[0] for place, entry in found.items() if entry["claims"]}
+    metrics = {metric["key"]: metric for one in mine.values() for metric in one["metrics"]}
+    places: dict[tuple[str, str, str], dict[str, Any]] = {}  # entries by kind
+    for kind, outcome in mine.items():
+        for entry in outcome["entries"]:
+            place = (entry["dataset"], entry["metric"], entry["row"])
+            places.setdefault(place, {})[kind] = entry
+    printed = {d for (d, *_), found in places.items() if any(e["claims"] for e in found.values())}
     if short and printed:
-        found = {place: entry for place, entry in found.items() if place[0] in printed}
-    places = dict.fromkeys(place[:3] for place in found)
-    graphs, keys = [*dict.fromkeys(place[0] for place in places)], [*metrics]
-    seeds = sorted({len(entry["seeds"]) for entry in found.values()} - {0}) or [0]
-    counted = "–".join(str(count) for count in dict.fromkeys((seeds[0], seeds[-1])))
+        places = {place: found for place, found in places.items() if place[0] in printed}
+    seeds = [len(entry["seeds"]) for found in places.values() for entry in found.values()]
+    counts = [count for count in seeds if count] or [0]
+    counted = "–".join(str(count) for count in dict.fromkeys((min(counts), max(counts))))
     legend = f"; measured − paper: {LEGEND}" if short and printed else ""
-    first = kinds.get("ours") or next(iter(kinds.values()))
-    title = f"{first['title']} (seeds: {counted}{legend})"
-
-    def cell(dataset: str, key: str, row: str, kind: str) -> str:
-        return _number_cell(found.get((dataset, key, row, kind)), metrics[key]["digits"], short)
-
-    if len(titles) == 1 and not printed:
-        (kind,) = titles
-        lines = dict.fromkeys((dataset, row) for dataset, _, row in places)
-        rows = [[f"{d} · {row}", *(cell(d, key, row, kind) for key in keys)] for d, row in lines]
+    title = f"{next(iter((mine or kinds).values()))['title']} (seeds: {counted}{legend})"
+    if len(mine) == 1 and not printed:
+        lines: dict[tuple[str, str], dict[str, Any]] = {}
+        for (dataset, key, row), found in places.items():
+            lines.setdefault((dataset, row), {})[key] = next(iter(found.values()))
+        rows = [
+            [f"{d} · {row}", *(_cell(found.get(k), metrics[k], short) for k in metrics)]
+            for (d, row), found in lines.items()
+        ]
         columns = ["graph · row", *(metric["title"] for metric in metrics.values())]
         return Sheet(title, columns, rows)
-    rows = []
+    rows, graphs, keys = [], [*dict.fromkeys(place[0] for place in places)], [*metrics]
     for place in sorted(places, key=lambda place: (graphs.index(place[0]), keys.index(place[1]))):
-        dataset, key, row = place
-        claims = next(found[*place, kind]["claims"] for kind in titles if (*place, kind) in found)
+        found, metric = places[place], metrics[place[1]]
         claimed = [
-            "out of memory" if claim["mean"] is None else spread(claim, metrics[key]["digits"])
-            for claim in claims
+            "out of memory" if claim["mean"] is None else spread(claim, metric["digits"])
+            for claim in next(iter(found.values()))["claims"]
         ]
-        cells = [cell(*place, kind) for kind in titles]
-        shown = f"{dataset} · {metrics[key]['title']}"
-        numbers = [" or ".join(claimed) or "–", *cells]
+        numbers = [" or ".join(claimed) or "–", *(_cell(found.get(k), metric, short) for k in mine)]
         if short:  # one line each
             numbers = [cell.replace(" ", "\u00a0") for cell in numbers]
-        rows.append([shown, row, *numbers])
-    return Sheet(title, ["graph · metric", "row", "paper", *titles.values()], rows, prose=("row",))
+        rows.append([f"{place[0]} · {metric['title']}", place[2], *numbers])
+    columns = ["graph · metric", "row", "paper", *(KINDS[kind] for kind in mine)]
+    return Sheet(title, columns, rows, prose=("row",))
 
 
-def _number_cell(entry: Mapping[str, Any] | None, digits: int, short: bool) -> str:
+def _cell(entry: Mapping[str, Any] | None, metric: Mapping[str, Any], short: bool) -> str:
     """Formats a value with the difference to each printed number and what is said of it."""
     if entry is None or entry["mean"] is None:
         return "–"
+    digits = metric["digits"]
     parts = [spread(entry, digits)]
     for claim in entry["claims"]:
         word = claim["verdict"]
@@ -121,17 +113,16 @@ def _number_cell(entry: Mapping[str, Any] | None, digits: int, short: bool) -> s
 
 def statements_sheet(kinds: Kinds, *, in_paper: bool = True) -> Sheet:
     """Shows what the paper says in words, graph by graph, or what it does not say of them."""
-    titles = _titled(kinds)
-    lines: dict[tuple[str, str], list[str]] = {}
-    for place, kind in enumerate(titles):
+    mine = [kind for kind in KINDS if kind in kinds]
+    lines: dict[tuple[str, str], dict[str, str]] = {}
+    for kind in mine:
         for entry in kinds[kind]["statements"]:
             if entry["in_paper"] == in_paper:
-                key = (entry["text"], entry["dataset"])
                 cell = statement_cell(entry, brief=kind == "again")
-                lines.setdefault(key, ["–"] * len(titles))[place] = cell
-    columns = ["statement", "graph", *titles.values()]
+                lines.setdefault((entry["text"], entry["dataset"]), {})[kind] = cell
+    columns = ["statement", "graph", *(KINDS[kind] for kind in mine)]
     title = "The paper's statements" if in_paper else "The same beyond the paper"
-    rows = [[*key, *line] for key, line in lines.items()]
+    rows = [[*key, *(line.get(kind) for kind in mine)] for key, line in lines.items()]
     return Sheet(title, columns, rows, prose=("statement", "graph"))
 
 

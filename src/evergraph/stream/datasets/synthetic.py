@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from pydantic import Field, model_validator
 
+from evergraph.device import derive_seed
 from evergraph.errors import InputError
-from evergraph.rng import derive_seed
 from evergraph.stream.datasets.npz import Array
 from evergraph.stream.graph import Graph
 from evergraph.validation import Config

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from evergraph.device import make_plan, pick_device, total_memory
 from evergraph.errors import InputError
 from evergraph.nn import ModelConfig
-from evergraph.nn.device import check_network, make_plan, pick_device, total_memory, training_bytes
+from evergraph.nn.model import check_network, training_bytes
 
 
 def test_plan_takes_the_whole_graph_where_it_fits():

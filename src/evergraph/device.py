@@ -1,8 +1,13 @@
-"""Where a network runs: the device, its memory, and whether whole graphs fit in it."""
+"""Where numbers are computed and drawn: the device, its memory, and generators on it.
+
+Every generator is derived from one seed and a purpose, none is global. Where an even sample will
+do, there is one without any.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import re
 import warnings
 from collections.abc import Iterator
@@ -14,14 +19,7 @@ import torch
 
 from evergraph.errors import InputError
 from evergraph.files import physical_memory
-from evergraph.nn.model import ModelConfig
 
-#: Bytes per directed edge: the graph with and without self-loops, and the link predictor's draws.
-BYTES_PER_EDGE = 120
-#: Rows of the width of a layer that one layer holds at its peak, forward and backward.
-ROWS_PER_LAYER = 10
-#: The same per edge on the plain path: 3.9 were measured with second derivatives, 2.7 without.
-PLAIN_ROWS_PER_EDGE = 5
 #: Share of the memory that training may take.
 SHARE = 0.8
 SAMPLED_BATCH = 1024
@@ -38,40 +36,6 @@ class Plan:
     def mode(self) -> str:
         """Names the mode in a few words."""
         return "full batch" if self.batch_size is None else f"sampled, {self.batch_size} nodes"
-
-
-def training_bytes(
-    num_nodes: int,
-    num_edges: int,
-    num_feature_values: int,
-    config: ModelConfig,
-    *,
-    channels: int | None = None,
-    plain: bool = False,
-) -> int:
-    """Estimates the peak of training on the whole graph, whose edges are counted both ways.
-
-    ``channels`` is the width of one head where a method may grow it, ``plain`` the attention that
-    can be differentiated twice.
-    """
-    width = (channels or config.channels) * config.heads
-    rows = num_nodes * ROWS_PER_LAYER
-    if plain and config.backbone == "gat":
-        rows += (num_edges + num_nodes) * PLAIN_ROWS_PER_EDGE
-    return BYTES_PER_EDGE * num_edges + 4 * (
-        rows * width * config.num_layers + 3 * num_feature_values
-    )
-
-
-def check_network(config: ModelConfig, num_features: int, memory: int) -> None:
-    """Refuses a network whose weights, gradients and Adam's averages do not fit in the memory."""
-    width = config.channels * config.heads
-    weights = width * (num_features + width * (config.num_layers - 1))
-    if 16 * weights > memory:
-        raise InputError(
-            f"Expected 'channels', 'heads' and 'num_layers' of a network that fits in "
-            f"{_size(memory)} (got one of {_size(16 * weights)}); lower them."
-        )
 
 
 def total_memory(device: torch.device) -> int:
@@ -97,8 +61,8 @@ def warn_of_memory(what: str, needed: int, device: torch.device) -> None:
     free = free_memory(device)
     if needed > free:
         warnings.warn(
-            f"{what} takes about {_size(needed)}, and {_size(free)} of memory are free: the system "
-            "may stop the process; end other work, or give less at once.",
+            f"{what} takes about {size_text(needed)}, and {size_text(free)} of memory are free: "
+            "the system may stop the process; end other work, or give less at once.",
             stacklevel=2,
         )
 
@@ -111,17 +75,14 @@ def trim_memory() -> None:
 
 def make_plan(batch_size: int | str, needed: int, memory: int) -> Plan:
     """Chooses the mode: what was asked for, or whole graphs if they fit."""
-    figures = f"the whole graph needs about {_size(needed)} of {_size(memory)}"
-    if batch_size == "full":
-        return Plan(None, f"as asked; {figures}")
-    if batch_size != "auto":
-        return Plan(int(batch_size), f"as asked; {figures}")
-    if needed <= SHARE * memory:
-        return Plan(None, figures)
-    return Plan(SAMPLED_BATCH, figures)
+    figures = f"the whole graph needs about {size_text(needed)} of {size_text(memory)}"
+    if batch_size == "auto":
+        return Plan(None if needed <= SHARE * memory else SAMPLED_BATCH, figures)
+    return Plan(None if batch_size == "full" else int(batch_size), f"as asked; {figures}")
 
 
-def _size(count: int) -> str:
+def size_text(count: int) -> str:
+    """Says how many bytes these are."""
     return f"{count / 1e9:.2f} GB"
 
 
@@ -157,3 +118,21 @@ def denormals_flushed() -> Iterator[None]:
         yield
     finally:
         torch.set_flush_denormal(already)
+
+
+def derive_seed(seed: int, *purpose: str | int) -> int:
+    """Hashes a seed and a purpose into an independent 63-bit seed."""
+    digest = hashlib.sha256(repr((seed, *purpose)).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def make_generator(
+    seed: int, *purpose: str | int, device: torch.device | str = "cpu"
+) -> torch.Generator:
+    """Returns a fresh generator for one purpose, the same for the same arguments."""
+    return torch.Generator(device=device).manual_seed(derive_seed(seed, *purpose))
+
+
+def evenly_spaced(count: int, most: int, device: torch.device) -> torch.Tensor:
+    """Returns at most so many of ``count`` places, evenly spaced."""
+    return torch.arange(0, count, max(1, -(-count // most)), device=device)

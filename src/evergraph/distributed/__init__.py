@@ -1,0 +1,1 @@
+"""Graphs in parts on disk: cutting them, and many workers that learn and predict one each."""
