@@ -290,9 +290,10 @@ class PropagatedFeatures(Rows):
             self._own = config.projection or features.shape[1]
         self.columns = self._own + (config.constant is True)  # of one hop
         self.width = self.columns * config.blocks
-        self._step = max(1, min(BLOCK, memory // 32) // max(most, 1))  # columns of a block
+        self._step = max(1, min(BLOCK, memory // 64) // max(most, 1))  # columns of a block
+        self._room = min(HELD, memory // 32)
         held = self.width * max(most, self.num_nodes)
-        self._holds = config.reach > 0 and held <= min(HELD, memory // 32)
+        self._holds = config.reach > 0 and held <= self._room
 
     @property
     def _in_passes(self) -> bool:
@@ -323,7 +324,8 @@ class PropagatedFeatures(Rows):
         def take(block: Tensor) -> Tensor:
             if self.shard is None:
                 return block[at]
-            panel = self.shard.empty(at.numel(), block.shape[1])
+            count = -(-self.width // block.shape[1])
+            panel = self.shard.empty(at.numel(), block.shape[1], count=count)
             return torch.index_select(block, 0, at, out=panel)
 
         return Panels(self._hops(self.config.powers, take), self._finish)
@@ -334,7 +336,7 @@ class PropagatedFeatures(Rows):
         Where hops are linear they are multiplied as they come and divided by their lengths after.
         """
         hops, n = self.config.parts, self.num_nodes
-        linear = self.config.activation == "none" and hops * n * weights.shape[1] <= HELD
+        linear = self.config.activation == "none" and hops * n * weights.shape[1] <= self._room
         if not self._in_passes or not linear:
             return super().times(weights)
         found = torch.zeros(hops, n, weights.shape[1], device=self.features.device)

@@ -138,9 +138,12 @@ class Shard:
             values[edges] = part if source is None else part * source[columns[edges]]
         return values if self.weight is None else values * self.weight
 
-    def empty(self, *shape: int) -> Tensor:
-        """Makes an array of float32; a large one is a file without a name in the scratch folder."""
-        if self.scratch is None or 4 * math.prod(shape) < self.memory // LARGE:
+    def empty(self, *shape: int, count: int = 1) -> Tensor:
+        """Makes one of so many arrays of float32.
+
+        If they are large together, it is a file without a name in the scratch folder.
+        """
+        if self.scratch is None or 4 * count * math.prod(shape) < self.memory // LARGE:
             return torch.empty(shape, device=self.device)
         with TemporaryFile(dir=self.scratch) as file:
             return torch.from_numpy(np.memmap(file, np.float32, "w+", shape=shape))
