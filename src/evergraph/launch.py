@@ -157,6 +157,18 @@ def as_worker() -> Iterator[None]:
         raise SystemExit("Expected all workers to go on (got one lost).") from None
 
 
+def end_worker(code: int) -> None:
+    """Ends a worker that is a process of its own, as all but those of Ray are.
+
+    At once: while Python ends, threads of PyTorch's process groups may abort it, and work that is
+    done would count as lost.
+    """
+    if PARENT in os.environ or VERDICT not in os.environ:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
 def _leave_with(parent: int) -> None:
     """Ends this worker once who started it is gone."""
     while os.getppid() == parent:

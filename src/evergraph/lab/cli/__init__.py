@@ -65,7 +65,12 @@ def main() -> None:
         code = fail(f"Interrupted: what was finished is kept; {told}.", stop.code)
         if any(thread.name == LOADING for thread in threading.enumerate()):
             os._exit(code)  # libraries that are half loaded may crash when Python ends
-    sys.exit(code if isinstance(code, int) else 0)
+    code = code if isinstance(code, int) else 0
+    if "RANK" in os.environ:
+        from evergraph.launch import end_worker  # noqa: PLC0415 - see above
+
+        end_worker(code)
+    sys.exit(code)
 
 
 def app() -> Any:
