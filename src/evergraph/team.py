@@ -68,14 +68,14 @@ class Team:
         return cls(dist.get_rank(), dist.get_world_size())
 
     def leave(self) -> None:
-        """Waits for the others and parts from them: without a word the last ones would be lost.
+        """Waits for the others before this process ends: without it the last ones would be lost.
 
-        All work is done by then, so that it is no fault if another one is gone already.
+        All work is done by then, so that it is no fault if another one is gone already. The process
+        group ends with the process: to destroy it, or to let Python do so, may abort.
         """
         if self.size > 1:
             with suppress(RuntimeError):
                 torch.distributed.barrier()
-                torch.distributed.destroy_process_group()
 
     @property
     def leads(self) -> bool:

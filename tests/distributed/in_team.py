@@ -21,6 +21,7 @@ from evergraph.closed_form.moments import Moments
 from evergraph.config import Variant, resolve
 from evergraph.estimator.graph import sparse as sparse_rows
 from evergraph.events import Epoch, Event, TaskDone
+from evergraph.launch import end_worker
 from evergraph.methods import TrainConfig, make_method
 from evergraph.nn import ModelConfig
 from evergraph.stream import Adjacency, Graph, GraphView, TaskStream
@@ -239,6 +240,7 @@ def main() -> None:
             break
     Path(f"{sys.argv[1]}-{team.rank}.json").write_text(json.dumps(answers), "utf-8")
     team.leave()
+    end_worker(0)
 
 
 if __name__ == "__main__":
