@@ -324,7 +324,7 @@ class PropagatedFeatures(Rows):
         def take(block: Tensor) -> Tensor:
             if self.shard is None:
                 return block[at]
-            count = -(-self.width // block.shape[1])
+            count = -(-self.columns * self.config.parts // block.shape[1])
             panel = self.shard.empty(at.numel(), block.shape[1], count=count)
             return torch.index_select(block, 0, at, out=panel)
 
