@@ -24,9 +24,9 @@ from support import Command
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-#: A run that takes some seconds, most of them in gradient descent.
+#: A run that takes longer than tests wait before they kill, most of it gradient descent.
 LONG = ("--dataset", "synthetic:nodes=2000,classes=4", "--method", "finetune")
-LONG += ("--batch-size", "64", "--set", "epochs=6", "--set", "channels=4", "--set", "heads=1")
+LONG += ("--batch-size", "64", "--set", "epochs=15", "--set", "channels=4", "--set", "heads=1")
 
 
 @pytest.fixture
