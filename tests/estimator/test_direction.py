@@ -181,6 +181,43 @@ def test_a_directed_graph_loses_nothing():
         assert blind.learn(graph)._now().graph.arcs is None
 
 
+@pytest.mark.parametrize("method", ["replay", "dslr"])
+def test_attention_looks_both_ways(method: str, tmp_path: Path):
+    """Also around a node, in a state that was saved, beside a new node, and when it explains."""
+    graph, (x, edges, labels) = directed_graph(), led()
+    few = {"epochs": 60, "channels": 16, "dropout": 0.0}
+    networkx.set_node_attributes(graph, dict.fromkeys(range(40, 240, 4)), "label")
+    unseen = list(range(40, 240, 4))
+    truth = [labels[node] for node in unseen]
+    blind, clf = (
+        ContinualNodeClassifier(method, settings={**few, **more}, device="cpu", seed=1)
+        for more in ({"direction": False}, {})
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert blind.learn(graph).score(unseen, truth) < 0.7
+        assert clf.learn(graph).score(unseen, truth) > 0.9
+    assert arcs(clf) == dict.fromkeys(edges, 1)
+    clf.save(tmp_path / "state")
+    again = ContinualNodeClassifier.load(tmp_path / "state", device="cpu")
+    near = predict_near(again._now(), torch.tensor([41, 3]), 2, CPU).detach()
+    assert near == pytest.approx(clf._now().logits(CPU)[[41, 3]], abs=1e-4)
+    forth, back = (
+        clf.predict([900], x[:1] * 0, pairs)
+        for pairs in ([(900, 0), (1, 900)], [(0, 900), (900, 1)])
+    )
+    assert (forth[0], back[0]) == ("to first", "to second")
+    assert abs(clf.explain([41])[0].missing) < 0.02
+
+
+def test_pairs_lead_from_first_to_second_where_a_network_is_asked_for_directions():
+    x, edges, labels = led()
+    clf = quick("replay", settings={"direction": True}).learn(range(240), x, edges, labels)
+    assert arcs(clf) == dict.fromkeys(edges, 1)
+    with pytest.raises(InputError, match="Expected 'direction' as auto, true or false"):
+        quick("replay", settings={"direction": "in"}).learn([1], [[1.0]])
+
+
 def test_data_of_pyg_loses_nothing():
     geometric = pytest.importorskip("torch_geometric.data")
     x, edges, labels = led()
@@ -197,9 +234,12 @@ def test_data_of_pyg_loses_nothing():
 def test_directions_that_nobody_uses_are_named(monkeypatch: pytest.MonkeyPatch):
     graph, (x, edges, _) = directed_graph(), led()
     with pytest.warns(UserWarning, match="directions of edges are not used by replay"):
-        quick("replay").learn(graph)
+        quick("replay", settings={"heads": 1}).learn(graph)
+    for settings in ({"backbone": "gcn"}, {"backbone": "gcn", "direction": True}):
+        with pytest.warns(UserWarning, match="directions of edges are not used by replay"):
+            quick("replay", settings=settings).learn(graph)
     monkeypatch.setattr(step_module, "USUAL", "finetune")  # so that auto has a network to choose
-    few = {"epochs": 2, "channels": 4}
+    few = {"epochs": 2, "channels": 4, "backbone": "sage"}
     with pytest.warns(UserWarning, match="directions of edges are not used by finetune"):
         ContinualNodeClassifier(settings=few, device="cpu").learn(graph)
     clf = ContinualNodeClassifier("analytic", device="cpu").learn(range(240), x, edges[:9])

@@ -514,7 +514,7 @@ def test_what_a_graph_object_brings_in_vain_is_said():
     for name, x in zip("abc", np.eye(3), strict=True):
         graph.nodes[name].update(x=x, label=name)
     with pytest.warns(UserWarning, match="of edges") as told:
-        quick().learn(graph)
+        quick(settings={"heads": 1}).learn(graph)
     assert [str(one.message).split(" of edges")[0] for one in told] == [
         "The directions",
         "Attention does not use the weights",
@@ -522,7 +522,7 @@ def test_what_a_graph_object_brings_in_vain_is_said():
     index = torch.tensor([[0, 1], [1, 2]])
     y = torch.tensor([0, 1, 0])
     with pytest.warns(UserWarning, match="The directions of edges"):
-        quick().learn(pyg.Data(x=torch.eye(3), edge_index=index, y=y))
+        quick(settings={"heads": 1}).learn(pyg.Data(x=torch.eye(3), edge_index=index, y=y))
     kinds = {"node_type": y, "edge_attr": torch.ones(2, 2)}
     with pytest.warns(UserWarning, match="The graph has 'node_type', 'edge_attr', which is not"):
         quick().learn(pyg.Data(x=torch.eye(3), edge_index=index, y=y, **kinds))

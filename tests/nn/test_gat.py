@@ -10,6 +10,7 @@ from torch_geometric.nn import GATConv
 from evergraph.errors import InputError
 from evergraph.nn.encoders import GAT, GATLayer
 from evergraph.stream import Adjacency
+from evergraph.stream.adjacency import Arcs
 from layers import GRAPHS, IN, features, sparse
 from support import adjacency, seeded
 
@@ -61,7 +62,7 @@ def test_layer_by_hand():
         layer.bias.fill_(10)
     x = torch.tensor([[0.0], [1.0], [5.0]])
     graph = adjacency(3, [(0, 1)])
-    out, alpha = layer(x, graph, "plain")
+    out, (alpha,) = layer(x, graph, "plain")
     torch.testing.assert_close(layer(x, graph, "fused")[0], out)
     # Scores src − dst, leaky: into 0 from 0: 0, from 1: 1; into 1 from 0: −0.2, from 1: 0.
     one, fifth = torch.tensor(1.0).exp(), torch.tensor(-0.2).exp()
@@ -86,7 +87,7 @@ def test_layer_equals_pyg(name, kind, path):
     torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-5)
     order = torch.argsort(index[1] * graph.num_nodes + index[0])
     if path == "plain":
-        torch.testing.assert_close(alpha, attention[order], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(alpha[0], attention[order], atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -254,3 +255,46 @@ def test_forward_leaves_inputs_untouched():
     before = x.clone(), graph.src.clone(), graph.dst.clone()
     make_gat(drop=0.5)(x, graph, seeded(1))
     assert all(torch.equal(a, b) for a, b in zip(before, (x, graph.src, graph.dst), strict=True))
+
+
+def directed(one_way: torch.Tensor, num_nodes: int) -> Adjacency:
+    """A graph whose edges ``[2, E]`` lead one way; no two join the same nodes."""
+    both = torch.cat([one_way, one_way.flip(0)], dim=1)
+    there = torch.tensor([1.0, 0.0]).expand(one_way.shape[1], 2)
+    arcs = Arcs(torch.cat([there, there.flip(1)]), directed=True)
+    return Adjacency.from_edges(both, num_nodes, arcs=arcs)
+
+
+ONE_WAY = torch.tensor([[0, 2, 3, 1, 4, 5], [1, 1, 1, 4, 3, 2]])
+
+
+@pytest.mark.parametrize("path", ["plain", "fused"])
+def test_heads_of_directed_edges_equal_pyg_on_either_direction(path):
+    """Of three heads one hears who leads to a node, two hear whom it leads to."""
+    layer = GATLayer(IN, CHANNELS, 3, seeded(7))
+    x, seed = features(7), torch.randn(7, 3 * CHANNELS, generator=seeded(1))
+    h, shown = layer(x, directed(ONE_WAY, 7), path)
+    (h * seed).sum().backward()
+    found, grads = [], []
+    for ends, heads in ((ONE_WAY, slice(0, 1)), (ONE_WAY.flip(0), slice(1, 3))):
+        columns = slice(heads.start * CHANNELS, heads.stop * CHANNELS)
+        part = GATLayer(IN, CHANNELS, heads.stop - heads.start, seeded())
+        with torch.no_grad():
+            part.weight.copy_(layer.weight[:, columns])
+            part.att_src.copy_(layer.att_src[:, heads])
+            part.att_dst.copy_(layer.att_dst[:, heads])
+        conv = reference(part)
+        found.append(conv(x, ends))
+        (found[-1] * seed[:, columns]).sum().backward()
+        grads.append(conv.lin.weight.grad.T)
+    assert torch.allclose(h, torch.cat(found, dim=1), atol=1e-6)
+    assert torch.allclose(layer.weight.grad, torch.cat(grads, dim=1), atol=1e-5)
+    assert torch.allclose(layer.gather(layer.lift(x), directed(ONE_WAY, 7), path), h, atol=1e-6)
+    assert [alpha.shape[1] for alpha in shown] == ([1, 2] if path == "plain" else [])
+
+
+def test_a_single_head_hears_both_ways():
+    layer, x = GATLayer(IN, CHANNELS, 1, seeded(7)), features(7)
+    graph = directed(ONE_WAY, 7)
+    undirected = Adjacency.from_edges(edge_index(graph), 7)
+    assert torch.equal(layer(x, graph)[0], layer(x, undirected)[0])

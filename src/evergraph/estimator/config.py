@@ -20,6 +20,8 @@ SCHEMA_VERSION = 1
 USUAL, NETWORK = "analytic", "dslr"
 #: Settings that a method of a graph that changes begins with, where it has them.
 DEFAULTS = {"statistics": "auto", "constant": "auto", "direction": "auto"}
+#: What may be set for every method, for it is the graph that is kept accordingly.
+OF_GRAPH = {"direction"}
 
 
 class Parameters(Config):
@@ -70,6 +72,13 @@ class EstimatorConfig(Config):
         named = self.parameters.method
         return self.chosen or (USUAL if named == "auto" else named)
 
+    @property
+    def direction(self) -> bool:
+        """Whether edges keep their directions, if they come with any: somebody may use them."""
+        attends = self.model.backbone == "gat" and self.model.heads > 1
+        given = self.parameters.settings.get("direction", attends)
+        return self.settings.get("direction", given) is not False
+
     def unused(self, method: MethodConfig) -> frozenset[str]:
         """Names the settings that have no effect beside the others."""
         return method.unused() | self.training.unused
@@ -85,7 +94,7 @@ def make_config(given: Mapping[str, Any], chosen: str | None = None) -> Estimato
     named = USUAL if parameters.method == "auto" else parameters.method
     if named not in METHODS:
         raise unknown_name("method", named, {*METHODS, "auto"})
-    known = settable_keys(named) - set(Protocol.model_fields)
+    known = (settable_keys(named) | OF_GRAPH) - set(Protocol.model_fields)
     if parameters.buffer_size is not None:
         if "buffer_size" not in known:
             raise InputError(
@@ -96,6 +105,9 @@ def make_config(given: Mapping[str, Any], chosen: str | None = None) -> Estimato
     for key in options:
         if key not in known:
             raise unknown_name(f"setting of method '{parameters.method}'", key, known)
+    direction = options.get("direction", "auto")
+    if direction not in ("auto", True, False):
+        raise InputError(f"Expected 'direction' as auto, true or false (got {direction!r}).")
     presets = read_presets().keys() - {"all"}
     if parameters.preset is not None and parameters.preset not in presets:
         raise unknown_name("preset", parameters.preset, presets)

@@ -188,14 +188,16 @@ def _complete(
 def _warn_of_edges(state: State, change: Change) -> None:
     """Says which weights and directions that a change brought are not used."""
     config, model = state.config, state.learner.model
-    used, given = config.settings.get("direction"), config.parameters.settings.get("direction")
-    if change.directed and given is not False and not (state.graph.directed and used):
-        why = f"by {config.method}; take analytic"
-        if used is not None:
-            why = "where earlier ones came without; begin anew with them"
+    heads = model.encoder.heads if model is not None and model.encoder.has_attention else 0
+    uses = "direction" in config.settings or heads > 1
+    given = config.parameters.settings.get("direction", change.directed)
+    if given is not False and len(change.edges[0]) and not (uses and state.graph.directed):
+        why = "where earlier ones came without; begin anew with them"
+        if not uses:
+            why = f"by {config.method}; take analytic, or attention with several heads"
         warn(f"The directions of edges are not used {why}.")
     weighted = change.weights is not None and state.graph.arcs is not None
-    if weighted and model is not None and model.encoder.has_attention:
+    if weighted and heads:
         told = "set 'backbone' to gcn or sage, or take analytic"
         warn(f"Attention does not use the weights of edges; {told}.")
 
@@ -327,7 +329,7 @@ def _change_graph(state: State, change: Change) -> State:
     if change.x is not None:
         graph = graph.with_nodes(change.ids, change.x)
     if len(change.edges[0]):
-        if change.directed and not graph.num_edges and state.config.settings.get("direction"):
+        if change.directed and not graph.num_edges and state.config.direction:
             graph = replace(graph, directed=True, arcs=Grown.empty(np.float32, 2))
         graph = graph.with_edges(graph.find_pairs(change.edges), change.weights)
     return replace(state, graph=graph)

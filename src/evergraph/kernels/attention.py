@@ -183,6 +183,8 @@ class _Attend(torch.autograd.Function):
         )
         del wx, grad
         flat = grad_wx.flatten(1)
+        if weight is None:
+            return flat, None, grad_src, grad_dst, grad_bias, None, None
         grad_x = flat @ weight.t() if ctx.needs_input_grad[0] else None
         grad_weight = ops.weight_gradient(x, flat)
         return grad_x, grad_weight, grad_src, grad_dst, grad_bias, None, None

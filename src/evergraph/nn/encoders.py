@@ -79,14 +79,15 @@ class Encoder(nn.Module):
         attention: list[Tensor] = []
         plain = takes_plain(path, x.device)
         h: Features = dropout(x, self.drop, generator)
-        for depth, layer in enumerate(self.layers):
+        for depth, layer in enumerate(list[Any](self.layers)):
             graph = adjacency if isinstance(adjacency, Adjacency) else adjacency[depth]
             last, within = depth == len(self.layers) - 1, None
             if self.has_attention:
-                if not plain and not last:  # the fused path activates what it gives itself
+                # The fused path activates what it gives itself.
+                if not plain and not last and not layer.looks_both_ways(graph):
                     within = Activation.draw(self.drop, generator, x.device)
-                h, alpha = layer(h, graph, path, within)
-                attention += [alpha] if alpha is not None else []
+                h, shown = layer(h, graph, path, within)
+                attention += shown
             else:
                 h = layer(h, graph)
             assert isinstance(h, Tensor)
@@ -150,7 +151,9 @@ class GATLayer(nn.Module):
         \alpha_{ij} = \mathrm{softmax}_j\,
         \mathrm{LeakyReLU}(a_{dst}^\top W x_i + a_{src}^\top W x_j)
 
-    Each head, ``channels`` wide, has its own ``W``, ``a`` and softmax.
+    Each head, ``channels`` wide, has its own ``W``, ``a`` and softmax. Where edges have directions,
+    the first half of the heads attends to the nodes that lead to a node, and the rest to those
+    that it leads to (decision 0041).
     """
 
     def __init__(self, in_dim: int, channels: int, heads: int, generator: torch.Generator) -> None:
@@ -161,23 +164,30 @@ class GATLayer(nn.Module):
         self.att_dst = glorot(generator, 1, heads, channels)
         self.bias = nn.Parameter(torch.zeros(heads * channels))
 
+    def looks_both_ways(self, adjacency: Adjacency) -> bool:
+        """Tells whether its heads attend to different neighbours; a single head cannot."""
+        return self.heads > 1 and adjacency.ways is not None
+
     def forward(
         self,
         x: Features,
         adjacency: Adjacency,
         path: AttentionPath = "auto",
         activation: Activation | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, list[Tensor]]:
         """Returns the output ``[n, heads * channels]`` and the attention ``[E + n, heads]``.
 
-        The attention is known on the plain path alone; only the fused one can apply an
-        activation to the output.
+        The attention is known on the plain path alone, of both directions where there are two;
+        only the fused one can apply an activation to the output.
         """
+        if self.looks_both_ways(adjacency):
+            return self._attend(self.lift(x), adjacency, path)
         graph, weights = adjacency.with_self_loops, self._weights(self.weight)
         if takes_plain(path, x.device):
             assert activation is None
-            return attend_plain(x, weights, graph)
-        return attend(x, weights, graph, activation), None
+            h, alpha = attend_plain(x, weights, graph)
+            return h, [alpha]
+        return attend(x, weights, graph, activation), []
 
     def lift(self, x: Features) -> Tensor:
         """Projects rows for :meth:`gather`, ``[n, heads * channels]``."""
@@ -185,10 +195,26 @@ class GATLayer(nn.Module):
 
     def gather(self, rows: Tensor, adjacency: Adjacency, path: AttentionPath) -> Tensor:
         """Returns the output for projected rows."""
-        graph, weights = adjacency.with_self_loops, self._weights(None)
-        if takes_plain(path, rows.device):
-            return attend_plain(rows, weights, graph)[0]
-        return attend(rows, weights, graph)
+        return self._attend(rows, adjacency, path)[0]
+
+    def _attend(
+        self, rows: Tensor, adjacency: Adjacency, path: AttentionPath
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Lets heads attend to projected rows, those of each direction to its neighbours."""
+        both = self.looks_both_ways(adjacency) and adjacency.ways
+        graphs, cuts = both or (adjacency.with_self_loops,), [self.heads // 2] if both else []
+        parts = zip(*(part.tensor_split(cuts) for part in self._weights(None)[1:]), strict=True)
+        blocks = rows.tensor_split([cut * self.channels for cut in cuts], dim=1)
+        found, shown = [], []
+        for graph, block, part in zip(graphs, blocks, parts, strict=True):
+            weights = LayerWeights(None, *part)
+            if takes_plain(path, rows.device):
+                h, alpha = attend_plain(block, weights, graph)
+                shown.append(alpha)
+            else:
+                h = attend(block.contiguous(), weights, graph)
+            found.append(h)
+        return torch.cat(found, dim=1) if both else found[0], shown
 
     def _weights(self, weight: Tensor | None) -> LayerWeights:
         bias = self.bias.view(self.heads, self.channels)

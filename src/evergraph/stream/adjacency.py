@@ -52,7 +52,7 @@ class Adjacency(OnDevice):
     that the nodes have in the whole graph. The edges of a part may lead from more sources to
     fewer nodes (:meth:`between`); ``own`` then holds the source that is the node itself.
     Where edges have weights or lead one way there are ``arcs``; they are heard both ways all the
-    same.
+    same, but for who asks for the two :attr:`ways`.
     """
 
     num_nodes: int
@@ -185,6 +185,20 @@ class Adjacency(OnDevice):
         own = nodes if self.own is None else self.own
         keys = torch.unique(torch.cat([self.keys, nodes * self.num_sources + own]))
         return self._joined_by(keys).weighed_as(self)
+
+    @cached_property
+    def ways(self) -> tuple[Adjacency, Adjacency] | None:
+        """The edges that lead to every node, and those that lead away from it, from where they end.
+
+        Every node is its own neighbour in both. None where edges have no direction.
+        """
+        if self.arcs is None or not self.arcs.directed:
+            return None
+        looped = self.with_self_loops
+        assert looped.arcs is not None
+        there = (looped._joined_by(looped.keys[led > 0]) for led in looped.arcs.weights.t())
+        to, away = (replace(graph, symmetric=False) for graph in there)
+        return to, away
 
     @cached_property
     def symmetric_weights(self) -> Tensor:
