@@ -75,11 +75,11 @@ GRAPHS: dict[str, Callable[[], Growing]] = {"packages": packages, "wide": wide}
 
 
 def measure(
-    graph: Growing, method: str, settings: dict[str, Any], seed: int
+    graph: Growing, method: str, settings: dict[str, Any], seed: int, device: str = "cpu"
 ) -> Iterator[dict[str, Any]]:
     """Feeds a graph release by release, saves it, and judges each release's new nodes and all."""
     judges = np.random.default_rng(seed).random(len(graph.y)) < 0.3
-    clf = ContinualNodeClassifier(method, settings=settings, validation_fraction=0, device="cpu")
+    clf = ContinualNodeClassifier(method, settings=settings, validation_fraction=0, device=device)
     right, begin = np.zeros(0, dtype=bool), time.perf_counter()
     for release in range(int(graph.time.max()) + 1):
         new = graph.time == release
@@ -130,6 +130,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=list(GRAPHS), required=True)
     parser.add_argument("--method", default="analytic")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--set", action="append", default=[], help="key=value of the method")
     parser.add_argument("--seed", type=int, default=0, help="of the nodes that judge")
@@ -137,7 +138,9 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     rows = []
     settings = parse_settings(options.set)
-    for row in measure(GRAPHS[options.only](), options.method, settings, options.seed):
+    for row in measure(
+        GRAPHS[options.only](), options.method, settings, options.seed, options.device
+    ):
         print(json.dumps(row), flush=True)
         rows.append(row)
     later = [row["new"] for row in rows[1:-1]]

@@ -52,16 +52,17 @@ def make(
     pairs.flush()
 
 
-def timed(*words: str) -> tuple[float, str]:
+def timed(*words: str, torchrun: int = 0) -> tuple[float, str]:
     """Runs a command on one thread for each worker; returns its seconds and what it prints."""
     begin = time.perf_counter()
     environment = os.environ | {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
-    words = (sys.executable, "-m", "evergraph", *words)
+    start = ("torch.distributed.run", "--standalone", "--nproc-per-node", str(torchrun), "-m")
+    words = (sys.executable, "-m", *(start if torchrun else ()), "evergraph", *words)
     told = subprocess.run(words, check=True, env=environment, capture_output=True, text=True)
     return time.perf_counter() - begin, told.stdout
 
 
-def run(graph: Path, workers: list[int], order: str) -> None:
+def run(graph: Path, workers: list[int], order: str, torchrun: bool, only: str | None) -> None:
     """Prints the seconds of cutting, learning and predicting with so many workers.
 
     ``learn`` and ``predict`` are whole commands, which start Python and may compile kernels first;
@@ -71,11 +72,14 @@ def run(graph: Path, workers: list[int], order: str) -> None:
         parts = graph.with_name(f"{graph.name}-{count}")
         shutil.rmtree(parts, ignore_errors=True)
         how = ("--parts", str(count), "--order", order, "-o", str(parts))
-        many = ("--workers", str(count))
+        many = () if torchrun else ("--workers", str(count))
+        started = count if torchrun else 0
         told: dict[str, object] = {"workers": count, "cut": timed("partition", str(graph), *how)[0]}
-        told["learn"], printed = timed("learn", str(parts), *many, "--json")
+        told["learn"], printed = timed("learn", str(parts), *many, "--json", torchrun=started)
         told["stages"] = {k: round(v, 2) for k, v in json.loads(printed)["seconds"].items()}
-        told["predict"] = timed("predict", str(parts), *many, "-o", str(parts / "predicted"))[0]
+        if only != "learn":
+            where = ("-o", str(parts / "predicted"))
+            told["predict"] = timed("predict", str(parts), *many, *where, torchrun=started)[0]
         told["peak_mb"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
         print(json.dumps(told), flush=True)
         shutil.rmtree(parts)
@@ -95,12 +99,14 @@ def main() -> None:
     running.add_argument("--graph", type=Path, required=True)
     running.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     running.add_argument("--order", default="arrival")
+    running.add_argument("--torchrun", action="store_true", help="in place of --workers")
+    running.add_argument("--only", choices=["learn"], help="leave out predict")
     given = parser.parse_args()
     if given.command == "make":
         how = {"features": given.features, "classes": given.classes, "labelled": given.labelled}
         make(given.output, int(given.nodes), int(given.edges), **how)
     else:
-        run(given.graph, given.workers, given.order)
+        run(given.graph, given.workers, given.order, given.torchrun, given.only)
 
 
 if __name__ == "__main__":
