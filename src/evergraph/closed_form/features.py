@@ -302,7 +302,7 @@ class PropagatedFeatures(Rows):
 
     def rows(self, nodes: Tensor) -> Tensor:
         """Returns the rows of some nodes, ``[m, width]``."""
-        if not self._in_passes:
+        if not self._in_passes and self._known is None:
             return super().rows(nodes)
         config = self.config
         key = (config.normalisation, config.self_loops, config.scaling, config.constant)
