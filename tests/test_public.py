@@ -52,11 +52,17 @@ def test_import_loads_no_torch():
     assert done.stdout == "False False\n"
 
 
-@pytest.mark.parametrize(("given", "found"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
-def test_import_lets_waiting_threads_sleep_unless_told_otherwise(given: str | None, found: str):
-    code = "import os, evergraph; print(os.environ['OMP_WAIT_POLICY'])"
-    environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
-    environment |= {} if given is None else {"OMP_WAIT_POLICY": given}
+@pytest.mark.parametrize(
+    ("name", "usual", "other"),
+    [("OMP_WAIT_POLICY", "PASSIVE", "ACTIVE"), ("THP_MEM_ALLOC_ENABLE", "1", "0")],
+)
+@pytest.mark.parametrize("told", [False, True])
+def test_import_sets_how_pytorch_works_unless_told_otherwise(
+    name: str, usual: str, other: str, told: bool
+):
+    code, found = f"import os, evergraph; print(os.environ['{name}'])", other if told else usual
+    environment = {key: value for key, value in os.environ.items() if key != name}
+    environment |= {name: other} if told else {}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
     )

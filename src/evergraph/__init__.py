@@ -26,6 +26,8 @@ __version__ = "0.2.0"
 # Threads that wait for each other sleep instead of spinning, for beside another busy process those
 # that spin keep the one that works from its core. Read when PyTorch is loaded (decision 0033).
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# PyTorch may take large arrays in pages of 2 MB, which are found and filled sooner (decision 0044).
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 #: The modules that public names come from; a module stands for itself.
 _MODULES = {
