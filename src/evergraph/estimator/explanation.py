@@ -131,10 +131,10 @@ class Explanation:
 
 def explain(state: State, rows: Tensor) -> list[Explanation]:
     """Explains the classes of some nodes, on the CPU."""
-    linear, model = state.learner.method.linear, state.learner.model
-    if linear is not None:
-        closed = of_closed_form(state, linear, rows)
-        return [_explained(state, row, closed) for row in rows]
+    closed, model = state.learner.method.closed_form, state.learner.model
+    if closed is not None and closed.kind.activation == "none":
+        scores = of_closed_form(state, closed, rows)
+        return [_explained(state, row, scores) for row in rows]
     if model is None:
         raise _cannot(state)
     return [_explained(state, row, of_network(state, model, row)) for row in rows]
@@ -250,15 +250,14 @@ def of_network(state: State, model: NodeClassifier, row: Tensor) -> Scores:
     return Scores(how, nodes, features, joined, len(graphs), attribute)
 
 
-def of_closed_form(state: State, linear: Analytic, asked: Tensor) -> Scores:
+def of_closed_form(state: State, closed: Analytic, asked: Tensor) -> Scores:
     """Takes apart the scores of the closed form, those before mean-field inference."""
-    chosen, kind, seed = linear.selection, linear.selection.kind, state.config.parameters.seed
-    assert kind is not None
+    chosen, kind, seed = closed.selection, closed.kind, state.config.parameters.seed
     depth = kind.reach + (PROPAGATED if chosen.teleport < 1 else 0)
     around = state.graph.neighbourhood(asked, depth)
     n, part, features = around.nodes.numel(), around.adjacency, around.features
     rows = PropagatedFeatures(features, part, kind, seed, chosen.basis)
-    weights = linear.moments.logits(linear.solved(), len(state.classes)).double()
+    weights = closed.moments.logits(closed.solved(), len(state.classes)).double()
     share = kind.parts if kind.combine == "sum" else kind.parts**0.5
     lengths = share * torch.where(rows.hop_lengths > 0, rows.hop_lengths, 1).double().numpy()
     own_lengths = 1.0 if kind.scaling == "none" else rows.lengths.double().numpy()

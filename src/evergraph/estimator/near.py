@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from evergraph.closed_form.propagation import propagate_changed
 from evergraph.device import denormals_flushed
 from evergraph.events import OnEvent, Stage
 from evergraph.nn.encoders import Block
@@ -89,9 +90,11 @@ def predict_near(
         model, plain = learner.model.eval(), takes_plain_path(method)
         output: Output = model(field.features, field.graphs, field.rows, plain=plain)
         return (output.h if embed else output.logits)[place]
+    closed = method.closed_form
     if embed:
-        return method.embed_field(field, seed=seed)[place]
-    return method.predict_field(field, len(state.classes), seed=seed)[place]
+        assert closed is not None
+        return closed.embed_field(field, seed=seed)[place]
+    return (closed or method).predict_field(field, len(state.classes), seed=seed)[place]
 
 
 def predict_beside(state: State, rows: Tensor) -> Tensor:
@@ -100,20 +103,19 @@ def predict_beside(state: State, rows: Tensor) -> Tensor:
     New edges change scores near them; farther than :data:`NEAR` steps away these count as they are
     without the new nodes (decision 0041 says where that is exact).
     """
-    base, graph, method = state.beside, state.graph, state.learner.method
-    reach = method.embedding_reach()
+    base, graph, closed = state.beside, state.graph, state.learner.method.closed_form
     assert base is not None
     assert base.powers is not None
-    assert reach is not None
+    assert closed is not None
     m, depth = graph.num_nodes - base.graph.num_nodes, 1
     new = torch.arange(base.graph.num_nodes, graph.num_nodes)
     nodes, (part, *_) = graph.field(new, depth)
     while depth <= NEAR and nodes.numel() <= CROWD:
         depth += 1
         nodes, (part, *_) = graph.field(new, depth)
-    own = predict_near(state, nodes[: part.num_nodes], reach, CPU)
+    own = predict_near(state, nodes[: part.num_nodes], closed.kind.reach, CPU)
     known = [torch.cat([own[:m], scores[nodes[m:]]]) for scores in base.powers]
-    return method.propagate_near(own, part, known)[rows - new[0]]
+    return propagate_changed(own, part, known, closed.selection.teleport)[rows - new[0]]
 
 
 def predict_by_blocks(
@@ -150,10 +152,11 @@ def embeddings(state: State, device: torch.device, rows: Tensor) -> Tensor:
     method predicts otherwise.
     """
     method = state.learner.method
-    by_network = method.predicts_by_network
-    reach = state.config.model.num_layers if by_network else method.embedding_reach()
-    if reach is None:
-        return state.logits(device, rows)
+    closed, reach = method.closed_form, state.config.model.num_layers
+    if not method.predicts_by_network:
+        if closed is None:
+            return state.logits(device, rows)
+        reach = closed.kind.reach
     with denormals_flushed(), torch.no_grad(), one_thread(rows.numel() < FEW):
         parts = torch.split(rows, BLOCK)
         return torch.cat([predict_near(state, p, reach, device, embed=True).cpu() for p in parts])

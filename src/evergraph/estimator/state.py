@@ -412,10 +412,10 @@ class State:
     @cached_property
     def powers(self) -> list[Tensor] | None:
         """All nodes' scores after every step of propagation, where a large graph has such."""
-        method = self.learner.method
-        if self.graph.num_nodes <= SMALL or method.embedding_reach() is None:
+        closed = self.learner.method.closed_form
+        if self.graph.num_nodes <= SMALL or closed is None:
             return None
-        return method.score_powers(self._context(self.learner, torch.device("cpu")))
+        return closed.score_powers(self._context(self.learner, torch.device("cpu")))
 
     def learner_on(self, device: torch.device) -> Learner:
         """Returns the learner, a copy of it where the device is another than the CPU."""
