@@ -53,12 +53,12 @@ class Novelty:
         shown[state.shown.tensor] = True
         parts = [torch.nonzero(mask).flatten() for mask in (shown, ~shown)]
         parts = [part[evenly_spaced(part.numel(), COMPARED, part.device)] for part in parts]
-        compared = torch.cat(parts).sort().values
-        self._forest: Any = None
         self._usual = np.ones(len(state.classes))  # g_c
-        self._left_out = np.full(len(shown), np.nan)  # g of nodes that the forest learned from
+        # g of the nodes that the forest learned from, NaN for others, of which new ones are last.
+        self._known = np.ones(len(shown) + 1)
         if min(part.numel() for part in parts) > LEAF:
-            self._fit(compared, shown[compared].numpy())
+            self._known[:] = np.nan
+            self._fit(nodes := torch.cat(parts).sort().values, shown[nodes].numpy())
 
     @classmethod
     def of(cls, state: State, device: torch.device) -> Novelty:
@@ -87,7 +87,7 @@ class Novelty:
                 mine = chance[seen & (given == label)]
                 self._usual[label] = max((mine if mine.size else chance[seen]).mean(), 1e-3)
             weights = np.where(labelled, (1 / self._usual - 1)[given].clip(min=1e-3), 1.0)
-        self._left_out[nodes.numpy()] = chance
+        self._known[nodes.numpy()] = chance
 
     def _probabilities(self, state: State, rows: Tensor) -> Array:
         return state.probabilities(state.logits(self.device, rows)).numpy()
@@ -108,16 +108,14 @@ class Novelty:
 
     def scores(self, state: State, rows: Tensor) -> Array:
         """Returns the novelty of nodes, 0 to 1, ``[m]``; rows may come from an extended state."""
-        proba, at = self._probabilities(state, rows), rows.numpy()
-        likely = np.sqrt(proba.max(axis=1))
-        if self._forest is None or not at.size:
-            return np.asarray(1 - likely)
-        chance = np.append(self._left_out, np.nan)[at.clip(max=len(self._left_out))]
+        proba = self._probabilities(state, rows)
+        chance = self._known[rows.clamp(max=len(self._known) - 1).numpy()]
         far = np.isnan(chance)
         if far.any():
             x = np.hstack([self.embed(state, rows[torch.from_numpy(far)]), proba[far]])
             chance[far] = self._forest.predict_proba(x)[:, 1]
-        return np.asarray(1 - np.minimum(1, chance / self._usual[proba.argmax(axis=1)]) * likely)
+        ratio = np.minimum(1, chance / self._usual[proba.argmax(axis=1)])
+        return np.asarray(1 - ratio * np.sqrt(proba.max(axis=1)))
 
     def threshold(self, reject: float) -> float:
         """Returns the novelty that a share ``reject`` of the nodes of known classes is above.
@@ -195,15 +193,16 @@ def _groups(space: Array, seed: int) -> Array:
     from sklearn.cluster import KMeans  # noqa: PLC0415 - slow to import
     from sklearn.metrics import silhouette_score  # noqa: PLC0415 - as above
 
-    best, found = -1.0, np.zeros(len(space), dtype=np.int64)
-    for count in range(2, min(MOST_GROUPS, len(space) // FEWEST) + 1):
-        labels = KMeans(count, n_init=3, random_state=seed).fit_predict(space)
-        if np.unique(labels).size > 1:
-            size = min(len(space), MEASURED)
-            good = silhouette_score(space, labels, sample_size=size, random_state=seed)
-            best, found = (good, labels) if good > best else (best, found)
+    def good(labels: Array) -> float:
+        size, several = min(len(space), MEASURED), np.unique(labels).size > 1
+        how = {"sample_size": size, "random_state": seed}
+        return float(silhouette_score(space, labels, **how)) if several else -1.0
+
+    counts = range(2, min(MOST_GROUPS, len(space) // FEWEST) + 1)
+    means = (KMeans(count, n_init=3, random_state=seed) for count in counts)
+    found = max((mean.fit_predict(space) for mean in means), key=good)
     largest = np.argsort(-np.bincount(found), kind="stable")
-    return 1 + np.argsort(largest)[found]
+    return np.asarray(1 + np.argsort(largest)[found])
 
 
 def last_novel(state: State, device: torch.device) -> dict[str, Any] | None:
