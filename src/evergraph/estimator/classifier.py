@@ -16,7 +16,7 @@ from evergraph.estimator.diagnosis import UNCALIBRATED, diagnose
 from evergraph.estimator.extended import extend, with_structural
 from evergraph.estimator.inputs import Change, from_object, make_change, read_ids, read_labels
 from evergraph.estimator.near import embeddings
-from evergraph.estimator.novelty import REJECT, Novelty, novel_nodes, refuse
+from evergraph.estimator.novelty import REJECT, Novelty, novel_nodes
 from evergraph.estimator.parameters import Parameters
 from evergraph.estimator.state import State
 from evergraph.estimator.step import LARGE, OnEvent, advance, refit
@@ -193,7 +193,7 @@ class ContinualNodeClassifier(Parameters):
         names: Array = self.classes_[_logits(state, device, rows).argmax(dim=1).numpy()]
         if reject is not None:
             names = names.astype(object)
-            names[refuse(state, device, rows, reject)[1]] = None
+            names[Novelty.of(state, device).refuse(state, rows, reject)[1]] = None
         return names
 
     def predict_proba(self, ids: Any = None, x: Any = None, edges: Any = None) -> Array:

@@ -97,25 +97,23 @@ def predict_near(
     return (closed or method).predict_field(field, len(state.classes), seed=seed)[place]
 
 
-def predict_beside(state: State, rows: Tensor) -> Tensor:
+def predict_beside(state: State, rows: Tensor, powers: list[Tensor]) -> Tensor:
     """Predicts new nodes where scores are propagated, on the CPU, ``[m, k]``.
 
     New edges change scores near them; farther than :data:`NEAR` steps away these count as they are
-    without the new nodes (decision 0041 says where that is exact).
+    without the new nodes (decision 0041 says where that is exact). ``powers`` are all others'
+    scores after every step without them.
     """
-    base, graph, closed = state.beside, state.graph, state.learner.method.closed_form
-    assert base is not None
-    assert base.powers is not None
+    graph, closed, n = state.graph, state.learner.method.closed_form, len(powers[0])
     assert closed is not None
-    m, depth = graph.num_nodes - base.graph.num_nodes, 1
-    new = torch.arange(base.graph.num_nodes, graph.num_nodes)
-    nodes, (part, *_) = graph.field(new, depth)
-    while depth <= NEAR and nodes.numel() <= CROWD:
-        depth += 1
+    new = torch.arange(n, graph.num_nodes)
+    for depth in range(1, NEAR + 2):
         nodes, (part, *_) = graph.field(new, depth)
+        if nodes.numel() > CROWD:
+            break
     own = predict_near(state, nodes[: part.num_nodes], closed.kind.reach, CPU)
-    known = [torch.cat([own[:m], scores[nodes[m:]]]) for scores in base.powers]
-    return propagate_changed(own, part, known, closed.selection.teleport)[rows - new[0]]
+    known = [torch.cat([own[: len(new)], scores[nodes[len(new) :]]]) for scores in powers]
+    return propagate_changed(own, part, known, closed.selection.teleport)[rows - n]
 
 
 def predict_by_blocks(

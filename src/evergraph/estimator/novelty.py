@@ -117,21 +117,23 @@ class Novelty:
         ratio = np.minimum(1, chance / self._usual[proba.argmax(axis=1)])
         return np.asarray(1 - ratio * np.sqrt(proba.max(axis=1)))
 
-    def threshold(self, reject: float) -> float:
-        """Returns the novelty that a share ``reject`` of the nodes of known classes is above.
+    def refuse(self, state: State, rows: Tensor, reject: float) -> tuple[Array, Array]:
+        """Returns the novelty of nodes, and which are to be refused, both ``[m]``.
 
-        Held-out nodes tell, which weigh as they do for probabilities.
+        These are above what a share ``reject`` of the nodes of known classes is above. Held-out
+        nodes tell, which weigh as they do for probabilities.
         """
         if not isinstance(reject, float | int) or not 0 < reject < 1:
             raise InputError(f"Expected 'reject' between 0 and 1 (got {reject!r}); give 0.05.")
-        scores, weights = self._judged
-        if scores.size < least_held_out(reject):
+        held, weights = self._judged
+        if held.size < least_held_out(reject):
             raise InputError(
                 f"Expected at least {least_held_out(reject)} held-out nodes to refuse "
-                f"{100 * reject:g} % (got {scores.size}); learn more labels with a "
+                f"{100 * reject:g} % (got {held.size}); learn more labels with a "
                 "'validation_fraction' above 0."
             )
-        return quantile(scores, weights, 1 - reject)
+        scores = self.scores(state, rows)
+        return scores, scores > quantile(held, weights, 1 - reject)
 
     @cached_property
     def _judged(self) -> tuple[Array, Array]:
@@ -143,14 +145,6 @@ class Novelty:
 def least_held_out(reject: float) -> int:
     """Counts the held-out nodes without which nobody can tell which share is refused."""
     return math.ceil(1 / reject) - 1
-
-
-def refuse(state: State, device: torch.device, rows: Tensor, reject: float) -> tuple[Array, Array]:
-    """Returns the novelty of nodes, and which of them are to be refused, both ``[m]``."""
-    detector = Novelty.of(state, device)
-    limit = detector.threshold(reject)
-    scores = detector.scores(state, rows)
-    return scores, scores > limit
 
 
 class Novel(NamedTuple):
@@ -170,12 +164,12 @@ def novel_nodes(
     Groups are by k-means, with the number of best silhouette: a new class, or a part of one.
     """
     asked = state.unlabelled() if rows is None else rows
-    scores, refused = refuse(state, device, asked, reject)
+    detector = Novelty.of(state, device)
+    scores, refused = detector.refuse(state, asked, reject)
     order = np.argsort(-scores, kind="stable")
     order = order[refused[order]]
     found, groups = asked[torch.from_numpy(order)], np.ones(order.size, dtype=np.int64)
     if order.size >= 2 * FEWEST:
-        detector = Novelty.of(state, device)
         groups = _groups(detector.embed(state, found), detector.seed)
     count, held = asked.numel(), state.held_out.pairs.length
     noise = math.sqrt(reject * (1 - reject) * count * (1 + count / held))

@@ -338,9 +338,9 @@ class State:
                 if depth is not None and rows is not None and n > 10 * rows.numel():
                     with one_thread():
                         return predict_near(self, rows, depth, device).cpu()
-                if self.beside is not None and self.beside.powers is not None and rows is not None:
+                if self.beside and rows is not None and (powers := self.beside.powers):
                     with one_thread():
-                        return predict_beside(self, rows)
+                        return predict_beside(self, rows, powers)
                 self.computed["logits"] = self._predict(device, on_event).cpu()
         found = self.known_logits
         if found is None:

@@ -60,7 +60,7 @@ ALARMS = {
         "label some of them, the least sure first, and learn them",
     ),
     "features": (
-        "New nodes differ in column {where} (in the first {value:.1f} % of them exceed what "
+        "New nodes differ in column {columns} (in the first {value:.1f} % of them exceed what "
         "{before:.1f} % did before, p = {p:.1g})",
         "check how these columns are made; if the change is real, label some of the new nodes and "
         "learn them",
@@ -101,16 +101,15 @@ def watch(state: State, change: Change, device: torch.device) -> tuple[list[Comp
 
 def sentences(found: list[Comparison]) -> list[str]:
     """Says of every alarm what it is and what to do; columns are told together."""
-    alarms, told = [one for one in found if one.alarm], []
-    columns = [one for one in alarms if one.kind == "features"]
-    for one in (one for one in alarms if one not in columns[1:]):
-        about = one.model_dump()
-        about["low"], about["high"] = sorted((abs(one.low), abs(one.high)))
-        about["more"] = "fewer" if one.value < one.before else "more"
-        if one.kind == "features":
-            about["where"] = ", ".join(repr(column.where) for column in columns)
-        told.append(f"{ALARMS[one.kind][0].format(**about)}: {one.remedy}.")
-    return told
+    alarms, told = [one for one in found if one.alarm], dict[str, str]()
+    columns = ", ".join(repr(one.where) for one in alarms if one.kind == "features")
+    for one in alarms:
+        low, high = sorted((abs(one.low), abs(one.high)))
+        more = "fewer" if one.value < one.before else "more"
+        about = one.model_dump() | {"low": low, "high": high, "more": more, "columns": columns}
+        key = "" if one.kind == "features" else f"{one.kind} {one.where}"
+        told.setdefault(key, f"{ALARMS[one.kind][0].format(**about)}: {one.remedy}.")
+    return list(told.values())
 
 
 def wilson(right: Any, count: Any) -> tuple[Any, Any]:

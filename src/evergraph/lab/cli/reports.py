@@ -6,6 +6,7 @@ What the page of a state shows is put together here: it is plain values, as thos
 from __future__ import annotations
 
 import webbrowser
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -87,12 +88,9 @@ def state_data(state: State, version: int, title: str, device: torch.device) -> 
         probability = {key: scores[key] for key in ("reliability", "confusion")}
         probability |= {"ece": about["calibration_error"]}
         probability |= {"calibrated_on": state.history[-1].calibrated_on}
-    for label, (part, count) in enumerate(zip(about["classes"], state.class_labels, strict=True)):
-        told = ([*e.class_accuracy[label:], None][0] for e in changes)  # unknown before it came
-        judged = ([*e.class_judged[label:], 0][0] for e in changes)
-        shares = [interval(*both) for both in zip(told, judged, strict=True)]
-        part |= {"name": str(part["name"]), "labels": count}
-        part |= {"accuracy": shares[-1], "over_time": shares}
+    last = _by_class(state.history[-1]) if state.history else []
+    for part, count, accuracy in zip(about["classes"], state.class_labels, last, strict=True):
+        part |= {"name": str(part["name"]), "labels": count, "accuracy": accuracy}
     buffer, edits = about["buffer"], about["edited_edges"]
     kept = {
         "bytes kept beside the network": about["memory_bytes"],
@@ -134,12 +132,16 @@ def _why(state: State, judges: LabelledNodes, proba: torch.Tensor) -> list[dict[
     ]
 
 
+def _by_class(entry: Entry) -> list[dict[str, Any]]:
+    both = zip_longest(entry.class_accuracy, entry.class_judged, fillvalue=0)
+    return [interval(*one) for one in both]
+
+
 def _change(entry: Entry) -> dict[str, Any]:
-    found = [{**one.model_dump(), "said": "alarm" if one.alarm else ""} for one in entry.watch]
     return {
         **entry.model_dump(exclude=LEFT_OUT),
         "change": entry.step + 1,
         "accuracy": interval(entry.accuracy, sum(entry.class_judged)),
-        "watch": found,
+        "by_class": _by_class(entry),
         "told": sentences(entry.watch),
     }

@@ -23,7 +23,7 @@ from evergraph.estimator.diagnosis import diagnose, noticed
 from evergraph.estimator.explanation import explain as explain_rows
 from evergraph.estimator.extended import extend
 from evergraph.estimator.inputs import Change, warn_of_extra
-from evergraph.estimator.novelty import novel_nodes, refuse
+from evergraph.estimator.novelty import Novelty, novel_nodes
 from evergraph.estimator.state import State
 from evergraph.estimator.store import Store
 from evergraph.estimator.table_changes import like, read_change
@@ -207,7 +207,7 @@ def computed(
         found = {"id": [str(name) for name in names], "label": labels}
         found["probability"] = best.values.tolist()
         if reject is not None:
-            scores, refused = refuse(asked, place, rows, reject)
+            scores, refused = Novelty.of(asked, place).refuse(asked, rows, reject)
             found["novelty"] = scores.tolist()
             pairs = zip(labels, refused, strict=True)
             found["label"] = [None if novel else label for label, novel in pairs]

@@ -55,8 +55,9 @@ function accuracy(body) {
   if (!changes.some((change) => change.accuracy.mean !== null)) return "No node is held out.";
   const host = h("div");
   const paint = (picked) => {
-    const found = picked === "all" ? changes.map((c) => c.accuracy) : about.classes[picked].over_time;
-    const points = found.map((share, at) => ({ x: changes[at].change, ...share }));
+    const unknown = { n: 0, mean: null, std: null, low: null, high: null }; // before it came
+    const share = (change) => (picked === "all" ? change.accuracy : change.by_class[picked]);
+    const points = changes.map((c) => ({ x: c.change, ...(share(c) ?? unknown) }));
     const axis = { xTitle: "after change", xName: "after change" };
     host.replaceChildren();
     linesChart(host, "Accuracy over changes", [{ name: data.order[0], points }], axis);
@@ -86,7 +87,10 @@ function classes(body) {
 
 function drift(body) {
   const found = changes.flatMap(({ change, new_nodes: n, watch }) =>
-    watch.map((one) => ({ ...one, change, n, gap: { low: one.low, high: one.high } })),
+    watch.map((one) => {
+      const { low, high, alarm } = one;
+      return { ...one, change, n, gap: { low, high }, said: alarm ? "alarm" : "" };
+    }),
   );
   if (!found.length) return "No change so far brought enough nodes to compare.";
   const kinds = data.order.slice(1).filter((kind) => found.some((one) => one.kind === kind));
