@@ -18,7 +18,7 @@ from scipy.special import kolmogorov
 from scipy.stats import hypergeom, ttest_ind
 from torch import Tensor
 
-from evergraph.closed_form.ridge import ridge_scores, row_weights
+from evergraph.closed_form.ridge import fitted, row_weights
 from evergraph.closed_form.selection import STRENGTHS
 from evergraph.device import evenly_spaced
 from evergraph.estimator.inputs import Change
@@ -271,8 +271,8 @@ def features_alone(
         asked["class_weight"] == "auto" and asked["metric"] != "accuracy"
     )
     x, others = (_with_constant(state, part.nodes) for part in (some, judges))
-    scores = ridge_scores(x, others, some.labels, STRENGTHS, balanced)
-    alone = classes[scores.argmax(dim=1)] == judges.labels
+    ridge, _, strength = fitted(x, some.labels, STRENGTHS, balanced)
+    alone = classes[(others @ ridge.weights(strength)).argmax(dim=1)] == judges.labels
     mine = state.logits(device, judges.nodes)[:, classes].argmax(dim=1)
     gained = 100 * (alone.double() - (classes[mine] == judges.labels).double())
     weights = row_weights(judges.labels, balanced).double()
