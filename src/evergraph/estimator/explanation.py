@@ -16,6 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
+from itertools import accumulate
+from operator import matmul
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,7 +29,7 @@ from torch import Tensor
 
 from evergraph.closed_form.features import PropagatedFeatures, PropagationMatrix, propagation_matrix
 from evergraph.closed_form.propagation import STEPS as PROPAGATED
-from evergraph.closed_form.propagation import coefficients
+from evergraph.closed_form.propagation import mix
 from evergraph.errors import InputError, one_line
 from evergraph.estimator.graph import Array, Id
 from evergraph.estimator.near import CPU, read_field
@@ -105,13 +108,13 @@ class Explanation:
         lines = [f"{head}, by {self.margin:.4g} ({self.explains})"]
         away = {None: "", 0: " (itself)", 1: " (1 step)"}
         for key in ("nodes_for", "nodes_against", "features_for", "features_against"):
-            told = []
-            for part in about[key]:
-                steps = part.get("steps")
-                where = away.get(steps, f" ({steps} steps)")
-                told.append(f"{one_line(str(part['name']))}{where} {part['adds']:+.3g}")
-            if told:
-                lines.append(f"  {key.replace('_', ' ')}: {', '.join(told)}")
+            told = [
+                one_line(str(part["name"]))
+                + away.get(steps := part.get("steps"), f" ({steps} steps)")
+                + f" {part['adds']:+.3g}"
+                for part in about[key]
+            ]
+            lines += [f"  {key.replace('_', ' ')}: {', '.join(told)}"] if told else []
         if self.base:
             lines.append(f"  without any feature: {self.base:+.3g}; missing: {self.missing:+.2g}")
         return "\n".join(lines)
@@ -234,7 +237,7 @@ def of_closed_form(state: State, closed: Analytic, rows: Tensor, of: Tensor) -> 
     made = PropagatedFeatures(around.features, part, kind, seed, chosen.basis)
     share = kind.parts if kind.combine == "sum" else kind.parts**0.5
     lengths = share * torch.where(made.hop_lengths > 0, made.hop_lengths, 1).double().numpy()
-    own_lengths = 1.0 if kind.scaling == "none" else made.lengths.double().numpy()
+    own_lengths = 1.0 if kind.scaling == "none" else made.lengths.double().numpy()[:, None]
     mean = _sparse(propagation_matrix(part, "mean", self_loops=True))
     ways = [[_sparse(matrix) for matrix in made.matrices[:power]] for power in kind.powers]
     ways += [[_sparse(matrix)] for matrix in made.directed]
@@ -247,18 +250,12 @@ def of_closed_form(state: State, closed: Analytic, rows: Tensor, of: Tensor) -> 
         x = csr_array(hstack([x, np.full((n, 1), state.graph.width**0.5)]))
     joined = _sparse(PropagationMatrix(SparseMatrix(part.pattern, torch.ones(part.num_edges))))
     what = "before mean-field inference" if chosen.mean_field else "of the closed form"
+    pairs = list(zip(ways, lengths, strict=True))
     for number, at in enumerate(around.rows(rows).tolist()):
-        heard, reached = np.zeros(n), np.eye(1, n, at)[0]
-        for portion in coefficients(chosen.teleport):
-            heard += portion * reached
-            reached = reached @ mean
-        arrives = []
-        for way, length in zip(ways, lengths, strict=True):
-            each = heard / length
-            for matrix in way:
-                each = each @ matrix
-            arrives.append(each / own_lengths)
-        by_hop = np.stack(arrives, axis=1)
+        reached = accumulate([mean] * PROPAGATED, matmul, initial=np.eye(1, n, at)[0])
+        heard = mix(map(torch.from_numpy, reached), chosen.teleport).numpy()
+        arrives = [reduce(matmul, way, heard / length) for way, length in pairs]
+        by_hop = np.stack(arrives, axis=1) / own_lengths
         by_hop = by_hop.sum(axis=1, keepdims=True) if kind.blocks == 1 else by_hop
         weighs = solved[:, :, number].t().numpy()
         yield Parts(f"scores {what}, exact", around.nodes, depth, joined, x, by_hop, weighs)
