@@ -22,7 +22,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from evergraph.closed_form.features import PropagationMatrix, Rows, propagation_matrix
+from evergraph.closed_form.features import Rows, propagation_matrix
 from evergraph.closed_form.ridge import Spectrum
 from evergraph.device import evenly_spaced
 from evergraph.kernels.ops import SparseMatrix
@@ -47,8 +47,9 @@ def coefficients(teleport: float) -> list[float]:
     return [*((1 - onward) * onward**step for step in range(STEPS)), onward**STEPS]
 
 
-def powers(scores: Tensor, mean: PropagationMatrix) -> Iterator[Tensor]:
+def powers(scores: Tensor, graph: Adjacency | Shard) -> Iterator[Tensor]:
     """Yields P^0 s to P^STEPS s."""
+    mean = propagation_matrix(graph, "mean", self_loops=True)
     yield scores
     for _ in range(STEPS):
         scores = mean.times(scores.float()).to(scores.dtype)
@@ -69,7 +70,7 @@ def propagate(scores: Tensor, graph: Adjacency | Shard, teleport: float) -> Tens
     """Propagates the scores of all nodes, ``[n, k]``; teleport 1 leaves them as they are."""
     if teleport == 1:
         return scores
-    return mix(powers(scores, propagation_matrix(graph, "mean", self_loops=True)), teleport)
+    return mix(powers(scores, graph), teleport)
 
 
 def propagate_changed(

@@ -16,13 +16,7 @@ import torch
 from torch import Tensor
 
 from evergraph.closed_form.cross_validation import LeftOut
-from evergraph.closed_form.features import (
-    EmbeddingRows,
-    FeatureConfig,
-    PropagatedFeatures,
-    Rows,
-    propagation_matrix,
-)
+from evergraph.closed_form.features import EmbeddingRows, FeatureConfig, PropagatedFeatures, Rows
 from evergraph.closed_form.moments import Moments
 from evergraph.closed_form.projection import principal_directions
 from evergraph.closed_form.propagation import powers
@@ -301,8 +295,7 @@ class Analytic(Method[AnalyticConfig]):
         if self.selection.mean_field or self.selection.teleport == 1:
             return None
         scores = self.rows(ctx).times(self.solved())
-        scores = self.moments.logits(scores, ctx.view.num_classes)
-        return list(powers(scores, propagation_matrix(ctx.adjacency, "mean", self_loops=True)))
+        return list(powers(self.moments.logits(scores, ctx.view.num_classes), ctx.adjacency))
 
     def embed_field(self, field: ReceptiveField, *, seed: int) -> Tensor:
         """Returns the rows that scores are linear in."""
