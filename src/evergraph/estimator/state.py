@@ -40,10 +40,6 @@ MANY = 50_000
 MOST_JUDGED = 500
 #: About how many nodes of a large graph tell the class shares of those without a label.
 FEW_UNLABELLED = 200
-#: So many newcomers, or judges of a class, can tell anything: fewer are not compared with others.
-FEW_NEWCOMERS, FEW_JUDGES = 50, 5
-#: So many labels of a change, and held-out nodes, tell what features alone are worth.
-ENOUGH_LABELS, ENOUGH_HELD_OUT = 100, 20
 
 
 class Comparison(Config):
@@ -98,13 +94,6 @@ class Entry(Config):
     watch: list[Comparison] = Field(default_factory=list)
     arrivals: list[Annotated[int, Field(ge=0, le=1 << 20)]] = Field(default_factory=list)
     report: dict[str, Any]
-
-    @property
-    def comparable(self) -> bool:
-        """Whether there are enough nodes to compare with those before."""
-        new = min(self.new_nodes, self.num_nodes - self.new_nodes)
-        judged = max(self.class_judged, default=0) if self.step else 0
-        return new >= FEW_NEWCOMERS or judged >= FEW_JUDGES
 
     def line(self) -> bytes:
         """Returns the entry as a line of JSON."""

@@ -14,25 +14,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import kolmogorov
-from scipy.stats import hypergeom, ttest_ind
 from torch import Tensor
 
 from evergraph.closed_form.ridge import fitted, row_weights
 from evergraph.closed_form.selection import STRENGTHS
 from evergraph.device import evenly_spaced
 from evergraph.estimator.inputs import Change
-from evergraph.estimator.state import (
-    ENOUGH_HELD_OUT,
-    FEW_JUDGES,
-    FEW_NEWCOMERS,
-    MOST_JUDGED,
-    Comparison,
-    State,
-)
+from evergraph.estimator.state import MOST_JUDGED, Comparison, State
 from evergraph.metrics import Array
 from evergraph.stream import LabelledNodes
 
+#: So many newcomers, or judges of a class, can tell anything: fewer are not compared with others.
+FEW_NEWCOMERS, FEW_JUDGES = 50, 5
+#: So many labels of a change, and held-out nodes, tell what features alone are worth.
+ENOUGH_LABELS, ENOUGH_HELD_OUT = 100, 20
 #: Most labels that a classifier of features alone learns from.
 MOST_LEARNED = 2_000
 #: How often a change without any drift raises an alarm, all tests together.
@@ -76,12 +71,12 @@ KINDS = tuple(ALARMS)
 LARGER = "label more of its nodes, or begin with a larger buffer"
 
 
-def watch(state: State, change: Change, device: torch.device) -> tuple[list[Comparison], list[int]]:
-    """Compares what the last change left with what was before.
+def watch(state: State, change: Change, device: torch.device) -> dict[str, Any]:
+    """Compares what the last change left with what was before; says what its entry is to have.
 
-    Returns the comparisons, strongest first within their kind, and how many newcomers have how
-    many neighbours, in powers of two. Newcomers of classes that are new themselves are left out:
-    that these differ is known.
+    That are the comparisons, strongest first within their kind, and how many newcomers have how
+    many neighbours. Newcomers of classes that are new themselves are left out: that these differ
+    is known.
     """
     graph, fresh = state.graph, set(state.history[-1].new_classes)
     first = graph.num_nodes - len(change.ids)
@@ -96,7 +91,7 @@ def watch(state: State, change: Change, device: torch.device) -> tuple[list[Comp
         found += _features(state, some, others)
         degrees, arrivals = _degrees(state, some, others)
         found += degrees
-    return found, arrivals
+    return {"watch": found, "arrivals": arrivals}
 
 
 def sentences(found: list[Comparison]) -> list[str]:
@@ -158,20 +153,16 @@ def _accuracy(state: State) -> list[Comparison]:
     """Compares each class with the past change whose judges are surest that it was good."""
     since = max((at for at, e in enumerate(state.history) if e.removed_classes), default=0)
     entries = state.history[since:]
-    if len(entries) == 1:
+    if len(entries) == 1 or not state.classes:
         return []
     # Judges of each class after every change, and the share that was right, [k, changes].
-    both = (e.class_judged for e in entries), (e.class_accuracy for e in entries)
-    count, share = (
-        np.array([*zip_longest(*part, fillvalue=0)], dtype=float).reshape(-1, len(entries))
-        for part in both
-    )
-    k = min(len(count), len(share))
-    count = count[:k]
-    right = np.rint(np.nan_to_num(share[:k]) * count / 100)  # None without judges
+    judged = (e.class_judged or [0] * len(e.class_accuracy) for e in entries)
+    both = (judged, (e.class_accuracy for e in entries))
+    count, share = (np.array([*zip_longest(*part, fillvalue=0)], dtype=float) for part in both)
+    right = np.rint(np.nan_to_num(share) * count / 100)  # None without judges
     surely = np.where(count >= FEW_JUDGES, wilson(right, count.clip(min=1))[0], -1)
     best = surely[:, :-1].argmax(axis=1)
-    known = np.flatnonzero((surely[:, -1] >= 0) & (surely[np.arange(k), best] >= 0))
+    known = np.flatnonzero((surely[:, -1] >= 0) & (surely[np.arange(len(best)), best] >= 0))
     now, then = ((right[known, at], count[known, at]) for at in (-1, best[known]))
     method = state.learner.method
     forgets = method.buffer is not None and not method.takes_back
@@ -186,6 +177,8 @@ def _confidence(state: State, new: Tensor, first: int, device: torch.device) -> 
     sides = [_some(rows[free[rows]], MOST_PREDICTED) for rows in (new, torch.arange(first))]
     if not state.classes or min(rows.numel() for rows in sides) < FEW_NEWCOMERS:
         return []
+    from scipy.stats import ttest_ind  # noqa: PLC0415 - slow to import
+
     proba = state.probabilities(state.logits(device, torch.cat(sides))).max(dim=1).values.numpy()
     mine, others = np.split(proba, [sides[0].numel()])
     if max(mine.std(), others.std()) < LEAST:  # all alike
@@ -210,6 +203,8 @@ def _shares(now: tuple[Any, Any], then: tuple[Any, Any], *, fewer: bool = False)
 
     Returns comparisons as :func:`_decide` takes them.
     """
+    from scipy.stats import hypergeom  # noqa: PLC0415 - slow to import
+
     law = hypergeom(now[1] + then[1], now[0] + then[0], now[1])
     less, more = law.cdf(now[0]), law.sf(now[0] - 1)
     p = np.minimum(1, less if fewer else 2 * np.minimum(less, more))
@@ -221,6 +216,8 @@ def _distributions(x: Tensor, y: Tensor) -> Array:
 
     Returns what :func:`_shares` does.
     """
+    from scipy.special import kolmogorov  # noqa: PLC0415 - slow to import
+
     sides = [side.t().double().contiguous().sort().values for side in (x, y)]
     both = torch.cat(sides, dim=1).sort().values
     above = [1 - torch.searchsorted(side, both, right=True) / side.shape[1] for side in sides]
