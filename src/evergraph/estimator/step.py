@@ -188,9 +188,8 @@ def _warn_of_edges(state: State, change: Change) -> None:
     uses = "direction" in config.settings or heads > 1
     given = config.parameters.settings.get("direction", change.directed)
     if given is not False and len(change.edges[0]) and not (uses and state.graph.directed):
-        why = "where earlier ones came without; begin anew with them"
-        if not uses:
-            why = f"by {config.method}; take analytic, or attention with several heads"
+        why = f"by {config.method}; take analytic, or attention with several heads"
+        why = "where earlier ones came without; begin anew with them" if uses else why
         warn(f"The directions of edges are not used {why}.")
     weighted = change.weights is not None and state.graph.arcs is not None
     if weighted and heads:

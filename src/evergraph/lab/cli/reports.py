@@ -84,30 +84,18 @@ def state_data(state: State, version: int, title: str, device: torch.device) -> 
     judges, probability = state.judges()[0], None
     proba = state.probabilities(state.logits(device, judges.nodes))
     if judges.nodes.numel():  # as that of a run is shown
-        scores = probability_scores(proba.numpy(), judges.labels.numpy())
-        probability = {key: scores[key] for key in ("reliability", "confusion")}
-        probability |= {"ece": about["calibration_error"]}
-        probability |= {"calibrated_on": state.history[-1].calibrated_on}
+        told = {"calibrated_on": state.history[-1].calibrated_on}
+        told["ece"] = about["calibration_error"]
+        probability = probability_scores(proba.numpy(), judges.labels.numpy()) | told
     last = _by_class(state.history[-1]) if state.history else []
     for part, count, accuracy in zip(about["classes"], state.class_labels, last, strict=True):
         part |= {"name": str(part["name"]), "labels": count, "accuracy": accuracy}
-    buffer, edits = about["buffer"], about["edited_edges"]
-    kept = {
-        "bytes kept beside the network": about["memory_bytes"],
-        "nodes in the buffer": buffer["nodes"],
-        "the most it holds": buffer["size"],
-        "mean degree of these": buffer["mean_degree"] and round(buffer["mean_degree"], 1),
-        "of these without neighbour": buffer["isolated"],
-        "edges added for itself": edits["added"],
-        "edges left out for itself": edits["deleted"],
-    }
     shown = {
         "name": f"version-{version}",
         "class_names": [part["name"] for part in about["classes"]],
         "groups": [{"name": about["method"], "seeds": [0], "probability": [probability]}],
         "about": {**about, "version": version},
         "changes": [_change(entry) for entry in changes],
-        "kept": list(kept.items()),
         "why": _why(state, judges, proba),
     }
     heads = {"title": title, "version": __version__, "false_alarms": FALSE_ALARMS}
@@ -118,9 +106,9 @@ def _why(state: State, judges: LabelledNodes, proba: torch.Tensor) -> list[dict[
     """Explains the held-out nodes that are surest of a wrong class; none if nobody can."""
     if not judges.nodes.numel():
         return []
-    wrong = proba.argmax(dim=1) != judges.labels
-    worst = torch.argsort(proba.max(dim=1).values * wrong, descending=True, stable=True)
-    chosen = worst[: min(MOST_EXPLAINED, int(wrong.sum()))]
+    sure, given = proba.max(dim=1)
+    wrong = torch.nonzero(given != judges.labels).flatten()
+    chosen = wrong[torch.argsort(sure[wrong], descending=True, stable=True)][:MOST_EXPLAINED]
     try:
         found = explain(state, judges.nodes[chosen])
     except InputError:  # scores of such a method are neither linear nor a network's

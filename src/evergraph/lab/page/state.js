@@ -174,6 +174,17 @@ const unknown = about.novel && [
   ["sizes of their groups", about.novel.groups.join(", ") || "–"],
 ];
 
+const { buffer, edited_edges: edits } = about;
+const kept = [
+  ["bytes kept beside the network", about.memory_bytes],
+  ["nodes in the buffer", buffer.nodes],
+  ["the most it holds", buffer.size],
+  ["mean degree of these", buffer.mean_degree && number(buffer.mean_degree, 1)],
+  ["of these without neighbour", buffer.isolated],
+  ["edges added for itself", edits.added],
+  ["edges left out for itself", edits.deleted],
+];
+
 const PARTS = [
   ["summary", "Summary", "What the state knows, and what deserves attention.", outline],
   ["time", "Over time", "Accuracy on held-out nodes, with 95 % intervals (Wilson).", accuracy],
@@ -194,7 +205,7 @@ const PARTS = [
     ? [["novelty", "Novelty", "The last nodes without a label: how many fit no known class.", (body) => facts(body, unknown)]]
     : []),
   ["why", "Why", "Held-out nodes that are surest of a wrong class: what decided for it and against the runner-up, in percent of the margin.", why],
-  ["buffer", "Buffer", "What the method keeps.", (body) => facts(body, shown.kept)],
+  ["buffer", "Buffer", "What the method keeps.", (body) => facts(body, kept)],
   ["changes", "Changes", "What came, last first.", everyChange],
 ];
 
