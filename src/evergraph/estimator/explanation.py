@@ -1,15 +1,11 @@
 r"""Explanation: which neighbours and which features decided on a node's class, against which other.
 
-A node's score for its class less that for the runner-up is taken apart into what each feature of
-each node around it adds. Scores begin with a linear map of the features, so that this has few
-factors: feature :math:`f` of node :math:`j` adds :math:`x_{jf} \sum_k a_{jk} w_{fk}`.
-
-For the **closed form** it is exact: a score is linear in the features around the node once the
-lengths of rows are known, which count as given. :math:`w_{fk}` is what a feature weighs at hop
-:math:`k`, and :math:`a_{jk}` how much of a node arrives by it. For a **network** :math:`w` is its
-first linear map and :math:`a` the gradient behind it, integrated while features grow from zero to
-what they are (Sundararajan et al., ICML 2017): all add up to the score less that without any
-feature; nearly so, for the integral is a mean over steps.
+Scores begin with a linear map of the features: feature :math:`f` of node :math:`j` adds
+:math:`x_{jf} \sum_k a_{jk} w_{fk}` to the score of a class less that of the runner-up. For the
+**closed form** that is exact, with the lengths of rows as given: :math:`w_{fk}` is what a feature
+weighs at hop :math:`k`, :math:`a_{jk}` how much of a node arrives by it. For a **network**
+:math:`w` is its first linear map and :math:`a` the gradient behind it, integrated while features
+grow from zero to what they are (Sundararajan et al., ICML 2017), as a mean over steps.
 """
 
 from __future__ import annotations
@@ -41,10 +37,8 @@ from evergraph.stream import Features, SparseRows
 if TYPE_CHECKING:
     from evergraph.methods.analytic import Analytic
 
-#: Logits below this are those of classes that are never chosen.
-NEVER = -1e8
-#: How far a network's logits may be from those predicted, of the difference, by rounding.
-ROUNDING = 1e-3
+#: Logits of classes that are never chosen; how far others may be from a network's, by rounding.
+NEVER, ROUNDING = -1e8, 1e-3
 #: Points of the integral, evenly spaced; more where so much of both ends would be missing.
 STEPS, MISSING = (32, 128, 512), 2e-3
 
@@ -53,9 +47,8 @@ STEPS, MISSING = (32, 128, 512), 2e-3
 class Explanation:
     """Why a node has its class and not the runner-up.
 
-    With ``base`` contributions sum to the margin: to 1e-5 for the closed form, for a network but
-    for :attr:`missing`. Mean-field inference, where it follows, is not explained: then the margin
-    is of the scores before, and below zero if only the inference chose the class.
+    With ``base`` contributions sum to the margin, but for :attr:`missing`. Mean-field inference,
+    where it follows, is not explained: then the margin is of the scores before.
     """
 
     id: Id

@@ -146,8 +146,7 @@ def predict_by_blocks(
 def embeddings(state: State, device: torch.device, rows: Tensor) -> Tensor:
     """Returns what the classes of nodes are told by, ``[m, d]`` on the CPU.
 
-    That is the last hidden layer of a network and the rows of a closed form; logits where a
-    method predicts otherwise.
+    That is the last hidden layer of a network and the rows of a closed form; else logits.
     """
     method = state.learner.method
     closed, reach = method.closed_form, state.config.model.num_layers

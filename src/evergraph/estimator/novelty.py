@@ -1,15 +1,14 @@
 r"""Novelty: how unlike all known classes a node is, and which nodes look like a new one.
 
-Nodes of a known class lie among nodes that were labelled. A forest tells labelled nodes from
-others by their embedding and probabilities; with :math:`g` the chance that it gives a node to have
-been labelled (by trees that did not see the node) and :math:`g_c` its mean over labelled nodes that
-are given the same class,
+Nodes of a known class lie among labelled ones. A forest tells these from others by embedding and
+probabilities. With :math:`g` the chance that it gives a node to be labelled (by trees that did not
+see the node), :math:`g_c` its mean over labelled nodes of the same predicted class and :math:`p`
+the probability of that class,
 
-.. math:: \text{novelty} = 1 - \min(1, g / g_c) \sqrt p
+.. math:: \text{novelty} = 1 - \min(1, g / g_c) \sqrt p.
 
-with :math:`p` the probability of that class. The first factor sees a class that nobody has
-labelled, however sure the classifier is of it, once enough of its nodes are there; before that, and
-where all nodes are labelled, it is about 1 and :math:`p` decides.
+The first factor sees a class that nobody has labelled, however sure the classifier is of it, once
+enough of its nodes are there; before that it is about 1 and :math:`p` decides.
 """
 
 from __future__ import annotations
@@ -120,8 +119,7 @@ class Novelty:
     def refuse(self, state: State, rows: Tensor, reject: float) -> tuple[Array, Array]:
         """Returns the novelty of nodes, and which are to be refused, both ``[m]``.
 
-        These are above what a share ``reject`` of the nodes of known classes is above. Held-out
-        nodes tell, which weigh as they do for probabilities.
+        A share ``reject`` of the held-out nodes, which weigh as for probabilities, is as novel.
         """
         if not isinstance(reject, float | int) or not 0 < reject < 1:
             raise InputError(f"Expected 'reject' between 0 and 1 (got {reject!r}); give 0.05.")

@@ -32,16 +32,13 @@ ENOUGH_LABELS, ENOUGH_HELD_OUT = 100, 20
 MOST_LEARNED = 2_000
 #: How often a change without any drift raises an alarm, all tests together.
 FALSE_ALARMS = 0.05
-#: Nodes on either side of a test, of more a sample is: of features, and of predictions.
-MOST_ROWS, MOST_PREDICTED = 1_000, 500
-#: The most values of features that are read on either side.
-MOST_VALUES = 8_000_000
-#: The most alarms of one kind that are kept, those of least p; without any, the nearest to one.
-KEPT = 5
+#: Nodes on either side of a test, of more a sample is: of features, of which at most so many values
+#: are read, and of predictions.
+MOST_ROWS, MOST_VALUES, MOST_PREDICTED = 1_000, 8_000_000, 500
+#: The most alarms of one kind that are kept; the least deviation of confidences, by rounding.
+KEPT, LEAST = 5, 1e-4
 #: An interval of 95 %, in standard errors, and the same for the distance of two distributions.
 Z, KOLMOGOROV = 1.960, 1.358
-#: The least deviation of confidences that is no rounding.
-LEAST = 1e-4
 #: What is compared: what an alarm says, and what helps.
 ALARMS = {
     "accuracy": (
@@ -74,9 +71,7 @@ LARGER = "label more of its nodes, or begin with a larger buffer"
 def watch(state: State, change: Change, device: torch.device) -> dict[str, Any]:
     """Compares what the last change left with what was before; says what its entry is to have.
 
-    That are the comparisons, strongest first within their kind, and how many newcomers have how
-    many neighbours. Newcomers of classes that are new themselves are left out: that these differ
-    is known.
+    Newcomers of classes that are new themselves are left out: that these differ is known.
     """
     graph, fresh = state.graph, set(state.history[-1].new_classes)
     first = graph.num_nodes - len(change.ids)
@@ -253,8 +248,7 @@ def features_alone(
 ) -> dict[str, dict[str, Any]]:
     """Compares predictions with ridge regression on the features of the nodes just learned.
 
-    Held-out nodes of the same classes judge, by the metric that was asked for. Both predict among
-    these classes, so that what was forgotten of others does not count.
+    Both predict held-out nodes among the classes of these, by the metric that was asked for.
     """
     classes, held = torch.unique(trained.labels), state.held_out
     at = torch.nonzero(torch.isin(held.labels, classes)).flatten()
