@@ -201,10 +201,9 @@ def last_novel(state: State, device: torch.device) -> dict[str, Any] | None:
     """Counts novel nodes among the last ones without a label; None: nobody knows."""
     if not state.classes or state.held_out.pairs.length < least_held_out(REJECT):
         return None
-    rows = state.unlabelled()
     moved = next(e for e in reversed(state.history) if e.removed_nodes or e.new_nodes)
     first = 0 if moved.removed_nodes else state.graph.num_nodes - moved.new_nodes
-    last = rows[rows >= first]
+    last = (rows := state.unlabelled())[rows >= first]
     asked = last[evenly_spaced(last.numel(), LOOKED_AT, last.device)]
     if not asked.numel():
         return None

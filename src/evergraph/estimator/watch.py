@@ -251,8 +251,7 @@ def features_alone(
     Both predict held-out nodes among the classes of these, by the metric that was asked for.
     """
     classes, held = torch.unique(trained.labels), state.held_out
-    at = torch.nonzero(torch.isin(held.labels, classes)).flatten()
-    at = at[evenly_spaced(at.numel(), MOST_JUDGED, at.device)]
+    at = _some(torch.nonzero(torch.isin(held.labels, classes)).flatten(), MOST_JUDGED)
     judges = LabelledNodes(held.nodes[at], held.labels[at])
     if judges.nodes.numel() < ENOUGH_HELD_OUT or classes.numel() < 2:
         return {}

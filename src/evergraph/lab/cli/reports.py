@@ -54,7 +54,8 @@ def report(
     """Turn runs, or a state, into one self-contained HTML page, and runs into figures."""
     wanted, console = check_formats(formats, figures), make_console()
     page = output or folder / "report.html"
-    if (folder / NAME).exists():
+    program = "state" if (folder / NAME).exists() else "runs"
+    if program == "state":
         if figures is not None:
             raise InputError(
                 f"Expected '--figures' with runs (got the state '{folder}'); leave it out: "
@@ -63,13 +64,12 @@ def report(
         state, version = load_state(folder)
         with make_console(stderr=True).status("Judging the state"):
             data = state_data(state, version, folder.resolve().name, pick_device("auto"))
-        write_page(data, page, "state")
         told = f"{state.config.method}, version {version}"
     else:
         with make_console(stderr=True).status("Reading runs"):  # embeddings are laid out: seconds
             data = page_data(folder)
-        write_page(data, page)
         told = f"{data['num_runs']} runs"
+    write_page(data, page, program)
     console.print(f"{told} · {page}", markup=False, soft_wrap=True)
     if open_page and not webbrowser.open(page.resolve().as_uri()):
         console.print("warning: no browser could be opened; open the file yourself", markup=False)
