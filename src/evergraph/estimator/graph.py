@@ -293,13 +293,6 @@ class _Star:
                 forward_star.extend(self.head, self.following, self.degree, ends, self.num_ends)
                 self.num_ends = ends.size
 
-    def copy(self, num_ends: int) -> _Star:
-        """Returns the star over so many ends; an empty one if it has more, which may be others'."""
-        with _extending:
-            if self.num_ends != num_ends:
-                return _Star()
-            return _Star(self.head.copy(), self.following[:num_ends], self.degree.copy(), num_ends)
-
 
 @dataclass(frozen=True)
 class GrowingGraph:
@@ -435,10 +428,16 @@ class GrowingGraph:
 
     def own_edges(self) -> dict[str, Any]:
         """Returns the fields of its edges, which grow in memory of their own from now on."""
-        self._chains()
-        arcs = None if self.arcs is None else Grown.of(self.arcs.array)
-        star = self._star.copy(2 * self.num_edges)
-        return {"edges": Grown.of(self.edges.array), "arcs": arcs, "_star": star}
+        *_, ends, count = self._chains()
+        arcs, star, own = (
+            None if self.arcs is None else Grown.of(self.arcs.array),
+            self._star,
+            _Star(),
+        )
+        with _extending:
+            if star.num_ends == count:  # none of a graph that grew out of this one
+                own = _Star(star.head.copy(), star.following[:count], star.degree.copy(), count)
+        return {"edges": Grown.of(ends.reshape(-1, 2)), "arcs": arcs, "_star": own}
 
     def growth_bytes(self, ids: Ids, x: Features | None, num_edges: int) -> tuple[int, int, int]:
         """Counts what new nodes and edges will take.

@@ -162,10 +162,7 @@ def embeddings(state: State, device: torch.device, rows: Tensor) -> Tensor:
 def read_field(
     state: State, rows: Tensor, depth: int, device: torch.device
 ) -> tuple[Tensor, ReceptiveField, Tensor]:
-    """Reads what some nodes depend on.
-
-    Returns the nodes around them, what they hear of these, and where each is among what it gives.
-    """
+    """Returns nodes around some, what these hear of them, and where each is in what it gives."""
     wanted, place = torch.unique(rows, return_inverse=True)
     nodes, graphs, at = edited_field(state, wanted, depth)
     return nodes, ReceptiveField(state.graph.take(nodes), graphs, at).to(device), place

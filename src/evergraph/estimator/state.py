@@ -45,12 +45,11 @@ FEW_UNLABELLED = 200
 class Comparison(Config):
     """What the watch compared: newcomers with others, or a class with what it was; in percent.
 
-    ``low`` and ``high`` are the 95 % interval of ``value`` minus ``before``. ``where`` names a
-    class or a column. An alarm comes with its remedy.
+    ``low`` and ``high`` are the 95 % interval of ``value`` minus ``before``.
     """
 
     kind: str
-    where: str
+    where: str  # a class or a column
     value: float
     before: float
     low: float

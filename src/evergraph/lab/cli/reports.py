@@ -87,9 +87,8 @@ def state_data(state: State, version: int, title: str, device: torch.device) -> 
         told = {"calibrated_on": state.history[-1].calibrated_on}
         told["ece"] = about["calibration_error"]
         probability = probability_scores(proba.numpy(), judges.labels.numpy()) | told
-    last = _by_class(state.history[-1]) if state.history else []
-    for part, count, accuracy in zip(about["classes"], state.class_labels, last, strict=True):
-        part |= {"name": str(part["name"]), "labels": count, "accuracy": accuracy}
+    for part, count in zip(about["classes"], state.class_labels, strict=True):
+        part |= {"name": str(part["name"]), "labels": count}
     shown = {
         "name": f"version-{version}",
         "class_names": [part["name"] for part in about["classes"]],
@@ -120,16 +119,12 @@ def _why(state: State, judges: LabelledNodes, proba: torch.Tensor) -> list[dict[
     ]
 
 
-def _by_class(entry: Entry) -> list[dict[str, Any]]:
-    both = zip_longest(entry.class_accuracy, entry.class_judged, fillvalue=0)
-    return [interval(*one) for one in both]
-
-
 def _change(entry: Entry) -> dict[str, Any]:
+    classes = zip_longest(entry.class_accuracy, entry.class_judged, fillvalue=0)
     return {
         **entry.model_dump(exclude=LEFT_OUT),
         "change": entry.step + 1,
         "accuracy": interval(entry.accuracy, sum(entry.class_judged)),
-        "by_class": _by_class(entry),
+        "by_class": [interval(*one) for one in classes],
         "told": sentences(entry.watch),
     }

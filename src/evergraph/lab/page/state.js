@@ -71,8 +71,9 @@ function accuracy(body) {
 
 function classes(body) {
   if (!about.classes.length) return "No label has been learned yet.";
+  const rows = about.classes.map((one, at) => ({ ...one, accuracy: changes.at(-1).by_class[at] }));
   body.append(
-    grid("Classes", about.classes, [
+    grid("Classes", rows, [
       ["class", "name", "Sort by name", "words"],
       ["labels", "labels", "Labels learned"],
       ["in buffer", "buffer", "Nodes kept in the buffer"],
