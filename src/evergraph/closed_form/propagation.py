@@ -76,15 +76,11 @@ def propagate(scores: Tensor, graph: Adjacency | Shard, teleport: float) -> Tens
 def propagate_changed(
     own: Tensor, part: Adjacency, known: Sequence[Tensor], teleport: float
 ) -> Tensor:
-    """Propagates the scores ``[m, k]`` of nodes whose graph has changed near them.
+    """Propagates nodes' ``own`` scores ``[m, k]`` where their graph has changed near them.
 
     What differs is followed from step to step: exactly among the nodes, and one step beyond them.
-
-    Args:
-        own: Their scores, not propagated.
-        part: All edges into them.
-        known: Scores of its sources after every step before the change.
-        teleport: Teleport probability.
+    ``part`` has all edges into them; ``known`` are scores of its sources after every step, before
+    the change.
     """
     assert part.own is not None
     mean, degree = propagation_matrix(part, "mean", self_loops=True), part.strength[:, None] + 1

@@ -145,7 +145,7 @@ def explain(state: State, rows: Tensor) -> list[Explanation]:
     else:
         raise _cannot(state)
     margins = (logits * of).sum(dim=1).tolist()
-    return [_named(state, *one) for one in zip(rows, labels, margins, found, strict=True)]
+    return [_name(state, *one) for one in zip(rows, labels, margins, found, strict=True)]
 
 
 def _cannot(state: State) -> InputError:
@@ -155,9 +155,7 @@ def _cannot(state: State) -> InputError:
     )
 
 
-def _named(
-    state: State, row: Tensor, labels: list[int], margin: float, parts: Parts
-) -> Explanation:
+def _name(state: State, row: Tensor, labels: list[int], margin: float, parts: Parts) -> Explanation:
     """Gives everything that a margin is made of its name."""
     at, x, names = int(torch.nonzero(parts.nodes == row)), parts.x.tocoo(), state.graph.names
     added = np.zeros(x.nnz)

@@ -32,14 +32,10 @@ class ExtendedGraph(GrowingGraph):
 
     Its edges are a copy, for the room behind the stored ones is what the next change needs;
     features, which take far more, are put together when somebody asks for all of them.
-
-    Attributes:
-        base: The graph as it is stored.
-        x: Features of the new nodes, ``[m, d]``.
     """
 
-    base: GrowingGraph = field(default_factory=GrowingGraph.empty)
-    x: Features = field(default_factory=lambda: torch.empty(0, 0))
+    base: GrowingGraph = field(default_factory=GrowingGraph.empty)  # as it is stored
+    x: Features = field(default_factory=lambda: torch.empty(0, 0))  # of the new nodes, [m, d]
 
     @property
     def num_nodes(self) -> int:

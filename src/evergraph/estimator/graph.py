@@ -429,14 +429,11 @@ class GrowingGraph:
     def own_edges(self) -> dict[str, Any]:
         """Returns the fields of its edges, which grow in memory of their own from now on."""
         *_, ends, count = self._chains()
-        arcs, star, own = (
-            None if self.arcs is None else Grown.of(self.arcs.array),
-            self._star,
-            _Star(),
-        )
+        own, star = _Star(), self._star
         with _extending:
             if star.num_ends == count:  # none of a graph that grew out of this one
                 own = _Star(star.head.copy(), star.following[:count], star.degree.copy(), count)
+        arcs = self.arcs and Grown.of(self.arcs.array)
         return {"edges": Grown.of(ends.reshape(-1, 2)), "arcs": arcs, "_star": own}
 
     def growth_bytes(self, ids: Ids, x: Features | None, num_edges: int) -> tuple[int, int, int]:

@@ -70,9 +70,8 @@ class Novelty:
         """Grows the forest twice: the second weighs so that labels are equally usual by class."""
         from sklearn.ensemble import ExtraTreesClassifier  # noqa: PLC0415 - slow to import
 
-        proba = self._probabilities(self.state, nodes)
+        proba, weights = self._probabilities(self.state, nodes), np.ones(len(nodes))
         given, x = proba.argmax(axis=1), np.hstack([self.embed(self.state, nodes), proba])
-        weights = np.ones(len(nodes))
         for _ in range(2):
             self._forest = ExtraTreesClassifier(
                 TREES, min_samples_leaf=LEAF, bootstrap=True, oob_score=True, random_state=self.seed

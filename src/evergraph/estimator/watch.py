@@ -243,9 +243,7 @@ def _degrees(state: State, new: Tensor, old: Tensor) -> tuple[list[Comparison], 
     return _decide("degrees", found), torch.bincount(sizes[:, 0]).tolist()
 
 
-def features_alone(
-    state: State, trained: LabelledNodes, device: torch.device
-) -> dict[str, dict[str, Any]]:
+def features_alone(state: State, trained: LabelledNodes, device: torch.device) -> dict[str, Any]:
     """Compares predictions with ridge regression on the features of the nodes just learned.
 
     Both predict held-out nodes among the classes of these, by the metric that was asked for.
