@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import accumulate
 from operator import matmul
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -31,11 +31,9 @@ from evergraph.estimator.graph import Array, Id
 from evergraph.estimator.near import CPU, read_field
 from evergraph.estimator.state import State
 from evergraph.kernels.ops import SparseMatrix
+from evergraph.methods.analytic import Analytic
 from evergraph.nn.model import NodeClassifier
 from evergraph.stream import Features, SparseRows
-
-if TYPE_CHECKING:
-    from evergraph.methods.analytic import Analytic
 
 #: Logits of classes that are never chosen; how far others may be from a network's, by rounding.
 NEVER, ROUNDING = -1e8, 1e-3
@@ -230,8 +228,7 @@ def of_closed_form(state: State, closed: Analytic, rows: Tensor, of: Tensor) -> 
     lengths = share * torch.where(made.hop_lengths > 0, made.hop_lengths, 1).double().numpy()
     own_lengths = 1.0 if kind.scaling == "none" else made.lengths.double().numpy()[:, None]
     mean = _sparse(propagation_matrix(part, "mean", self_loops=True))
-    ways = [[_sparse(matrix) for matrix in made.matrices[:power]] for power in kind.powers]
-    ways += [[_sparse(matrix)] for matrix in made.directed]
+    ways = [*(made.matrices[:power] for power in kind.powers), *([way] for way in made.directed)]
     solved = closed.moments.logits(closed.solved(), len(state.classes)).double() @ of.t()
     solved = solved.view(kind.blocks, -1, len(of))
     if made.directions is not None:
@@ -241,7 +238,7 @@ def of_closed_form(state: State, closed: Analytic, rows: Tensor, of: Tensor) -> 
         x = csr_array(hstack([x, np.full((n, 1), state.graph.width**0.5)]))
     joined = _sparse(PropagationMatrix(SparseMatrix(part.pattern, torch.ones(part.num_edges))))
     what = "before mean-field inference" if chosen.mean_field else "of the closed form"
-    pairs = list(zip(ways, lengths, strict=True))
+    pairs = [(list(map(_sparse, way)), each) for way, each in zip(ways, lengths, strict=True)]
     for number, at in enumerate(around.rows(rows).tolist()):
         reached = accumulate([mean] * PROPAGATED, matmul, initial=np.eye(1, n, at)[0])
         heard = mix(map(torch.from_numpy, reached), chosen.teleport).numpy()

@@ -24,10 +24,9 @@ from evergraph.train import Learner, takes_plain_path
 if TYPE_CHECKING:
     from evergraph.estimator.state import State
 
-#: A network predicts all nodes of a large graph, and embeddings are found, so many at a time.
-BLOCK = 10_000
-#: Fewer nodes are embedded by one thread.
-FEW = 200
+#: A network predicts all nodes of a large graph, and embeddings are found, so many at a time; few
+#: are embedded by one thread.
+BLOCK, FEW = 10_000, 200
 #: How far from new nodes scores are found anew where they are propagated, and of how many at most;
 #: where there are more, less far.
 NEAR, CROWD = 3, 600

@@ -29,10 +29,8 @@ from evergraph.lab.tables import make_console
 from evergraph.metrics import probability_scores
 from evergraph.stream import LabelledNodes
 
-#: The most changes that are shown, the last ones.
-MOST_CHANGES = 200
-#: The most nodes that are explained.
-MOST_EXPLAINED = 5
+#: The most changes that are shown, the last ones, and nodes that are explained.
+MOST_CHANGES, MOST_EXPLAINED = 200, 5
 #: What the page does not show of a change.
 LEFT_OUT = {"report", "arrivals", "class_accuracy", "class_judged", "class_labels"}
 
