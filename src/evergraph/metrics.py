@@ -265,8 +265,7 @@ def quantile(values: Array, weights: Array, share: float) -> float:
     """Estimates what a share of nodes is below from the values of some that weigh unevenly.
 
     It is Harrell and Davis' estimate (1982), a mean of all values by how likely each is to be the
-    quantile. One that rests on a value or two, such as the conformal one, is as right on average
-    and farther off by chance. Weights count as so many nodes as they are worth (Kish, 1965).
+    quantile: one that rests on a value or two, such as the conformal one, is farther off by chance.
     """
     from scipy.special import betainc  # noqa: PLC0415 - slow to import
 

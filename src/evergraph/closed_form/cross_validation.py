@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from evergraph.closed_form.features import Rows, propagation_matrix
+from evergraph.closed_form.features import Rows
 from evergraph.closed_form.propagation import coefficients, mix, powers
 from evergraph.closed_form.ridge import Ridge, Weighing, fitted
 from evergraph.device import evenly_spaced
@@ -166,10 +166,9 @@ class LeftOut:
 
         What the likely one makes of all scores is returned too: it is computed on the way.
         """
-        mean = propagation_matrix(graph, "mean", self_loops=True)
         own, earlier, shares = [], [], coefficients(likely)
         mixed = scores if likely == 1 else shares[0] * scores  # 1 leaves them: no copy
-        for at, step in enumerate(powers(scores, mean)):
+        for at, step in enumerate(powers(scores, graph)):
             picked = self.pick(self.split(step))
             own.append(picked[0])
             earlier.append(picked[1])

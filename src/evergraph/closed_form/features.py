@@ -465,16 +465,14 @@ class PropagatedFeatures(Rows):
     @cached_property
     def directed(self) -> list[PropagationMatrix]:
         """Means over in- and over out-neighbours, of the first step, if they stand beside hops."""
-        found: list[PropagationMatrix] = []
         if self.config.direction is not True:
-            return found
-        graph = self.graph[0] if isinstance(self.graph, tuple) else self.graph
+            return []
+        graph, found = self.graph[0] if isinstance(self.graph, tuple) else self.graph, []
         assert graph.arcs is not None
         for led in graph.arcs.weights.t():
             total = graph.summed(led)
             shares = led * torch.where(total > 0, total, 1).reciprocal().float()[graph.dst]
-            matrix = SparseMatrix(graph.pattern, shares)
-            found.append(PropagationMatrix(matrix, shard=self.shard))
+            found.append(PropagationMatrix(SparseMatrix(graph.pattern, shares), shard=self.shard))
         return found
 
     @cached_property

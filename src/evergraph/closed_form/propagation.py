@@ -22,7 +22,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from evergraph.closed_form.features import PropagationMatrix, Rows, propagation_matrix
+from evergraph.closed_form.features import Rows, propagation_matrix
 from evergraph.closed_form.ridge import Spectrum
 from evergraph.device import evenly_spaced
 from evergraph.kernels.ops import SparseMatrix
@@ -47,8 +47,9 @@ def coefficients(teleport: float) -> list[float]:
     return [*((1 - onward) * onward**step for step in range(STEPS)), onward**STEPS]
 
 
-def powers(scores: Tensor, mean: PropagationMatrix) -> Iterator[Tensor]:
+def powers(scores: Tensor, graph: Adjacency | Shard) -> Iterator[Tensor]:
     """Yields P^0 s to P^STEPS s."""
+    mean = propagation_matrix(graph, "mean", self_loops=True)
     yield scores
     for _ in range(STEPS):
         scores = mean.times(scores.float()).to(scores.dtype)
@@ -69,21 +70,17 @@ def propagate(scores: Tensor, graph: Adjacency | Shard, teleport: float) -> Tens
     """Propagates the scores of all nodes, ``[n, k]``; teleport 1 leaves them as they are."""
     if teleport == 1:
         return scores
-    return mix(powers(scores, propagation_matrix(graph, "mean", self_loops=True)), teleport)
+    return mix(powers(scores, graph), teleport)
 
 
 def propagate_changed(
     own: Tensor, part: Adjacency, known: Sequence[Tensor], teleport: float
 ) -> Tensor:
-    """Propagates the scores ``[m, k]`` of nodes whose graph has changed near them.
+    """Propagates nodes' ``own`` scores ``[m, k]`` where their graph has changed near them.
 
     What differs is followed from step to step: exactly among the nodes, and one step beyond them.
-
-    Args:
-        own: Their scores, not propagated.
-        part: All edges into them.
-        known: Scores of its sources after every step before the change.
-        teleport: Teleport probability.
+    ``part`` has all edges into them; ``known`` are scores of its sources after every step, before
+    the change.
     """
     assert part.own is not None
     mean, degree = propagation_matrix(part, "mean", self_loops=True), part.strength[:, None] + 1

@@ -171,18 +171,6 @@ class Ridge(Spectrum):
         return self.weights(strength) - solved.t() @ (root * missed)
 
 
-def ridge_scores(
-    x: Tensor, others: Tensor, labels: Tensor, strengths: Sequence[float], weighing: Weighing
-) -> Tensor:
-    """Scores other rows ``[o, d]`` by ridge regression on labelled ones ``[m, d]``, ``[o, k]``.
-
-    The strength is that of least squared error of rows left out, columns are the labels that
-    there are, ascending.
-    """
-    ridge, _, strength = fitted(x, labels, strengths, weighing)
-    return others.double() @ ridge.weights(strength)
-
-
 def fitted(
     x: Tensor, labels: Tensor, strengths: Sequence[float], weighing: Weighing
 ) -> tuple[Ridge, TrainingRows, float]:

@@ -16,7 +16,7 @@ from evergraph.estimator.diagnosis import UNCALIBRATED, diagnose
 from evergraph.estimator.extended import extend, with_structural
 from evergraph.estimator.inputs import Change, from_object, make_change, read_ids, read_labels
 from evergraph.estimator.near import embeddings
-from evergraph.estimator.novelty import REJECT, Novelty, novel_nodes, refuse
+from evergraph.estimator.novelty import REJECT, Novelty, novel_nodes
 from evergraph.estimator.parameters import Parameters
 from evergraph.estimator.state import State
 from evergraph.estimator.step import LARGE, OnEvent, advance, refit
@@ -185,15 +185,15 @@ class ContinualNodeClassifier(Parameters):
             ids: Names of nodes.
             x: Features of new nodes, a row per id; None for known nodes.
             edges: Pairs of ids, of new and known nodes.
-            reject: Share of nodes of known classes that may be refused: a node that is more novel
-                than all but that share of the held-out nodes gets None (:meth:`novelty`).
+            reject: Share of nodes of known classes that may be refused: nodes that are more novel
+                than all but that share of the held-out ones get None (:meth:`novelty`).
         """
         state, rows = self._ask(ids, x, edges)
         device = pick_device(self.device)
         names: Array = self.classes_[_logits(state, device, rows).argmax(dim=1).numpy()]
         if reject is not None:
             names = names.astype(object)
-            names[refuse(state, device, rows, reject)[1]] = None
+            names[Novelty.of(state, device).refuse(state, rows, reject)[1]] = None
         return names
 
     def predict_proba(self, ids: Any = None, x: Any = None, edges: Any = None) -> Array:
@@ -224,9 +224,8 @@ class ContinualNodeClassifier(Parameters):
     def novelty(self, ids: Any = None, x: Any = None, edges: Any = None) -> Array:
         """Returns how little nodes resemble the known classes, 0 to 1, ``[m]``, also of new nodes.
 
-        It is high where few similar nodes were ever labelled, fewer than is usual around labelled
-        nodes of the predicted class, and where no class is likely. What counts as high differs from
-        state to state: ``predict(ids, reject=0.05)`` finds the threshold on held-out nodes.
+        It is high where fewer similar nodes were labelled than is usual for the predicted class,
+        and where none is likely. ``predict(ids, reject=0.05)`` finds a threshold by held-out nodes.
         """
         state, rows = self._ask(ids, x, edges)
         return Novelty.of(state, pick_device(self.device)).scores(state, rows)
@@ -234,8 +233,8 @@ class ContinualNodeClassifier(Parameters):
     def novel_nodes(self, reject: float = REJECT) -> dict[str, Any]:
         """Returns unlabelled nodes that fit no known class: ``id``, ``novelty`` and ``group``.
 
-        The most novel come first. Nodes of a group are similar, and a new class is one or several
-        groups: label some of each. A share ``reject`` of the nodes of known classes is among them.
+        The most novel come first. A new class is one or several groups: label some of each. A
+        share ``reject`` of the nodes of known classes is among them.
         """
         state = self._learned()
         found = novel_nodes(state, pick_device(self.device), reject)
@@ -249,14 +248,12 @@ class ContinualNodeClassifier(Parameters):
         Methods that predict in another way return their logits.
         """
         state, rows = self._ask(ids, x, edges)
-        found: Array = embeddings(state, pick_device(self.device), rows).numpy()
-        return found
+        return np.asarray(embeddings(state, pick_device(self.device), rows))
 
     def explain(self, ids: Any) -> list[Explanation]:
         """Returns which neighbours and features decided each node's class, against the runner-up.
 
-        Exact for ``analytic``, by integrated gradients for networks; other methods are refused. It
-        is computed on the CPU, from the node's neighbourhood and its scaled features.
+        Exact for ``analytic``, by integrated gradients for networks; other methods are refused.
         """
         from evergraph.estimator.explanation import explain  # noqa: PLC0415 - seldom needed
 

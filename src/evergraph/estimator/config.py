@@ -20,8 +20,6 @@ SCHEMA_VERSION = 1
 USUAL, NETWORK = "analytic", "dslr"
 #: Settings that a method of a graph that changes begins with, where it has them.
 DEFAULTS = {"statistics": "auto", "constant": "auto", "direction": "auto"}
-#: What may be set for every method, for it is the graph that is kept accordingly.
-OF_GRAPH = {"direction"}
 
 
 class Parameters(Config):
@@ -94,7 +92,8 @@ def make_config(given: Mapping[str, Any], chosen: str | None = None) -> Estimato
     named = USUAL if parameters.method == "auto" else parameters.method
     if named not in METHODS:
         raise unknown_name("method", named, {*METHODS, "auto"})
-    known = (settable_keys(named) | OF_GRAPH) - set(Protocol.model_fields)
+    # Directions may be set for every method: the graph is kept accordingly.
+    known = (settable_keys(named) | {"direction"}) - set(Protocol.model_fields)
     if parameters.buffer_size is not None:
         if "buffer_size" not in known:
             raise InputError(

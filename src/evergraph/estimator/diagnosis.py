@@ -11,7 +11,8 @@ import torch
 from evergraph.errors import warn
 from evergraph.estimator.inputs import Change
 from evergraph.estimator.novelty import last_novel
-from evergraph.estimator.state import ENOUGH_HELD_OUT, State
+from evergraph.estimator.state import State
+from evergraph.estimator.watch import ENOUGH_HELD_OUT, sentences
 
 #: Held-out nodes of a class from which on it counts as missed if all of them are.
 FEW = 3
@@ -120,8 +121,6 @@ def _warnings(state: State, classes: list[dict[str, Any]], isolated: int) -> lis
 
 def noticed(state: State) -> list[str]:
     """Says what the last change shows of drift and of classes that are missed, with the remedy."""
-    from evergraph.estimator.watch import sentences  # noqa: PLC0415 - SciPy's tests are large
-
     if not state.history:
         return []
     last, names, logits = state.history[-1], state.classes, state.known_logits

@@ -395,48 +395,46 @@ class GrowingGraph:
         return replace(self, names=self.names.append(ids), arrays=arrays, width=x.shape[1])
 
     def with_edges(self, pairs: Tensor, weights: Array | None = None) -> GrowingGraph:
-        """Adds pairs of rows ``[2, m]``, with weights ``[m]`` where they do not all weigh one."""
-        graph, ends, arcs = self.weighed(pairs, weights, self.num_nodes)
-        if not ends.size:
-            return graph
-        star = self._star if self.edges.is_newest else _Star()
-        grown = None if graph.arcs is None or arcs is None else graph.arcs.append(arcs)
-        return replace(graph, edges=self.edges.append(ends.T), arcs=grown, _star=star)
+        """Adds pairs of rows ``[2, m]``, with weights ``[m]`` where they do not all weigh one.
 
-    def weighed(
-        self, pairs: Tensor, weights: Array | None, num_nodes: int
-    ) -> tuple[GrowingGraph, Array, Array | None]:
-        """Gives known edges among pairs of rows ``[2, m]`` their weights, and finds the new ones.
-
-        Returns the graph, each new pair once, ``[2, e]``, the smaller row first, and what it weighs
-        both ways, ``[e, 2]``; None if neither weights nor directions count. Loops change nothing,
-        and neither do known edges, unless they come with a weight or lead another way. Of several
-        weights the last counts. Rows are below ``num_nodes``, of which the last may be new.
+        Loops change nothing, and neither do known edges, unless they come with a weight or lead
+        another way. Of several weights the last counts.
         """
         low, high = pairs.min(dim=0).values, pairs.max(dim=0).values
         apart = (low != high).numpy()
-        keys = (high * num_nodes + low).numpy()[apart]
+        keys = (high * self.num_nodes + low).numpy()[apart]
         each, first = np.unique(keys, return_index=True)
-        ends = np.stack(np.divmod(keys[np.sort(first)], max(num_nodes, 1)))[::-1]  # as they arrived
-        known, old = np.full(each.size, -1), ends[1] < self.num_nodes
-        known[old] = self.find_edges(*ends[:, old])
-        new = known < 0
-        if self.arcs is None and (weights is None or (weights == 1).all()):
-            return self, ends[:, new], None
-        at = np.argsort(np.argsort(first))[np.searchsorted(each, keys)]
-        arcs = np.zeros((each.size, 2), dtype=np.float32)
-        sides = (pairs[0] > pairs[1]).numpy()[apart].astype(np.int64)
-        for side in (sides,) if self.directed else (0, 1):
-            arcs[at, side] = 1 if weights is None else weights[apart]
-        before = np.ones((self.num_edges, 2), np.float32) if self.arcs is None else self.arcs.array
-        was, now = before[known[~new]], arcs[~new]
-        both = np.where(was == 0 if weights is None else now > 0, now, was)
-        graph = self
-        if self.arcs is None or (both != was).any():
-            after = before.copy()
-            after[known[~new]] = both
-            graph = replace(self, arcs=Grown.of(after))
-        return graph, ends[:, new], arcs[new]
+        ends = np.stack(np.divmod(keys[np.sort(first)], max(self.num_nodes, 1)))[::-1]
+        known = self.find_edges(*ends)  # in the order in which they arrived
+        new, graph = known < 0, self
+        if self.arcs is not None or (weights is not None and (weights != 1).any()):
+            at = np.argsort(np.argsort(first))[np.searchsorted(each, keys)]
+            arcs = np.zeros((each.size, 2), dtype=np.float32)
+            sides = (pairs[0] > pairs[1]).numpy()[apart].astype(np.int64)
+            for side in (sides,) if self.directed else (0, 1):
+                arcs[at, side] = 1 if weights is None else weights[apart]
+            grown = self.arcs or Grown.of(np.ones((self.num_edges, 2), np.float32))
+            was, now = grown.array[known[~new]], arcs[~new]
+            both = np.where(was == 0 if weights is None else now > 0, now, was)
+            if (both != was).any():
+                after = grown.array.copy()
+                after[known[~new]] = both
+                grown = Grown.of(after)
+            graph = replace(self, arcs=grown.append(arcs[new]))
+        if not new.any():
+            return graph
+        star = self._star if self.edges.is_newest else _Star()
+        return replace(graph, edges=self.edges.append(ends.T[new]), _star=star)
+
+    def own_edges(self) -> dict[str, Any]:
+        """Returns the fields of its edges, which grow in memory of their own from now on."""
+        *_, ends, count = self._chains()
+        own, star = _Star(), self._star
+        with _extending:
+            if star.num_ends == count:  # none of a graph that grew out of this one
+                own = _Star(star.head.copy(), star.following[:count], star.degree.copy(), count)
+        arcs = self.arcs and Grown.of(self.arcs.array)
+        return {"edges": Grown.of(ends.reshape(-1, 2)), "arcs": arcs, "_star": own}
 
     def growth_bytes(self, ids: Ids, x: Features | None, num_edges: int) -> tuple[int, int, int]:
         """Counts what new nodes and edges will take.

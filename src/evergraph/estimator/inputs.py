@@ -17,17 +17,8 @@ import torch
 from torch import Tensor
 
 from evergraph.errors import InputError, warn
-from evergraph.estimator.graph import (
-    Array,
-    GrowingGraph,
-    Id,
-    Ids,
-    Names,
-    are_distinct,
-    kind_of,
-    show,
-    sparse,
-)
+from evergraph.estimator.graph import GrowingGraph, Id, Ids, are_distinct, kind_of, show, sparse
+from evergraph.metrics import Array
 from evergraph.stream import Features, SparseRows
 from evergraph.stream.features import from_scipy_parts
 
@@ -122,7 +113,7 @@ def from_object(ids: Any, x: Any, edges: Any, labels: Any, graph: GrowingGraph) 
                 f"Expected no '{name}' beside a graph object, which brings its own (got one); "
                 "leave it out."
             )
-    brought, others = _from_pyg(ids, graph.names) if pyg else _from_networkx(ids, graph)
+    brought, others = _from_pyg(ids, graph) if pyg else _from_networkx(ids, graph)
     warn_of_extra("The graph", others)
     return brought
 
@@ -304,7 +295,7 @@ def read_weights(values: Any, count: int) -> Array | None:
     return weights
 
 
-def _from_pyg(data: Any, known: Names) -> tuple[dict[str, Any], list[str]]:
+def _from_pyg(data: Any, there: GrowingGraph) -> tuple[dict[str, Any], list[str]]:
     """Reads ``x``, ``edge_index`` and, where there are any, ``n_id``, ``y`` and ``train_mask``.
 
     Without ``n_id`` nodes are called 0, 1, …; without ``train_mask`` every ``y`` of at least 0
@@ -317,7 +308,7 @@ def _from_pyg(data: Any, known: Names) -> tuple[dict[str, Any], list[str]]:
         raise InputError("Expected 'x' in the Data object (got none); set it.")
     ids = read_ids(range(int(data.num_nodes)) if found["n_id"] is None else found["n_id"], "n_id")
     ids = np.asarray(ids, dtype=object if kind_of(ids) is str else np.int64)
-    rows = np.flatnonzero(known.where(ids) < 0)
+    rows = np.flatnonzero(there.names.where(ids) < 0)
     labels: list[Any] = [None] * len(ids)
     if y is not None:
         mask = torch.ones(y.numel()) if found["train_mask"] is None else found["train_mask"]
@@ -327,14 +318,14 @@ def _from_pyg(data: Any, known: Names) -> tuple[dict[str, Any], list[str]]:
     if weights is None and isinstance(about, Tensor) and about.numel() == index.shape[1]:
         weights = about if bool((about > 0).all()) else None
     count = int(index.max()) + 1 if index.numel() else 0
-    there, back = (torch.unique(pair[0] * count + pair[1]) for pair in (index, index.flip(0)))
+    led, back = (torch.unique(pair[0] * count + pair[1]) for pair in (index, index.flip(0)))
     unread = ["edge_attr"] if about is not None and about is not weights else []
     return {
         "ids": ids[rows],
         "x": data.x[rows],
         "edges": ids[index.T.cpu().numpy()],
         "weights": weights,
-        "directed": bool((~torch.isin(there, back)).any()),
+        "directed": bool((~torch.isin(led, back)).any()),
         "labels": [labels[row] for row in rows.tolist()],
     }, [*(key for key in NOT_USED if found[key] is not None), *unread]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from evergraph.closed_form.propagation import propagate_changed
 from evergraph.device import denormals_flushed
 from evergraph.events import OnEvent, Stage
 from evergraph.nn.encoders import Block
@@ -23,10 +24,9 @@ from evergraph.train import Learner, takes_plain_path
 if TYPE_CHECKING:
     from evergraph.estimator.state import State
 
-#: A network predicts all nodes of a large graph, and embeddings are found, so many at a time.
-BLOCK = 10_000
-#: Fewer nodes are embedded by one thread.
-FEW = 200
+#: A network predicts all nodes of a large graph, and embeddings are found, so many at a time; few
+#: are embedded by one thread.
+BLOCK, FEW = 10_000, 200
 #: How far from new nodes scores are found anew where they are propagated, and of how many at most;
 #: where there are more, less far.
 NEAR, CROWD = 3, 600
@@ -89,31 +89,30 @@ def predict_near(
         model, plain = learner.model.eval(), takes_plain_path(method)
         output: Output = model(field.features, field.graphs, field.rows, plain=plain)
         return (output.h if embed else output.logits)[place]
+    closed = method.closed_form
     if embed:
-        return method.embed_field(field, seed=seed)[place]
-    return method.predict_field(field, len(state.classes), seed=seed)[place]
+        assert closed is not None
+        return closed.embed_field(field, seed=seed)[place]
+    return (closed or method).predict_field(field, len(state.classes), seed=seed)[place]
 
 
-def predict_beside(state: State, rows: Tensor) -> Tensor:
+def predict_beside(state: State, rows: Tensor, powers: list[Tensor]) -> Tensor:
     """Predicts new nodes where scores are propagated, on the CPU, ``[m, k]``.
 
     New edges change scores near them; farther than :data:`NEAR` steps away these count as they are
-    without the new nodes (decision 0041 says where that is exact).
+    without the new nodes (decision 0041 says where that is exact). ``powers`` are all others'
+    scores after every step without them.
     """
-    base, graph, method = state.beside, state.graph, state.learner.method
-    reach = method.embedding_reach()
-    assert base is not None
-    assert base.powers is not None
-    assert reach is not None
-    m, depth = graph.num_nodes - base.graph.num_nodes, 1
-    new = torch.arange(base.graph.num_nodes, graph.num_nodes)
-    nodes, (part, *_) = graph.field(new, depth)
-    while depth <= NEAR and nodes.numel() <= CROWD:
-        depth += 1
+    graph, closed, n = state.graph, state.learner.method.closed_form, len(powers[0])
+    assert closed is not None
+    new = torch.arange(n, graph.num_nodes)
+    for depth in range(1, NEAR + 2):
         nodes, (part, *_) = graph.field(new, depth)
-    own = predict_near(state, nodes[: part.num_nodes], reach, CPU)
-    known = [torch.cat([own[:m], scores[nodes[m:]]]) for scores in base.powers]
-    return method.propagate_near(own, part, known)[rows - new[0]]
+        if nodes.numel() > CROWD:
+            break
+    own = predict_near(state, nodes[: part.num_nodes], closed.kind.reach, CPU)
+    known = [torch.cat([own[: len(new)], scores[nodes[len(new) :]]]) for scores in powers]
+    return propagate_changed(own, part, known, closed.selection.teleport)[rows - n]
 
 
 def predict_by_blocks(
@@ -146,14 +145,14 @@ def predict_by_blocks(
 def embeddings(state: State, device: torch.device, rows: Tensor) -> Tensor:
     """Returns what the classes of nodes are told by, ``[m, d]`` on the CPU.
 
-    That is the last hidden layer of a network and the rows of a closed form; logits where a
-    method predicts otherwise.
+    That is the last hidden layer of a network and the rows of a closed form; else logits.
     """
     method = state.learner.method
-    by_network = method.predicts_by_network
-    reach = state.config.model.num_layers if by_network else method.embedding_reach()
-    if reach is None:
-        return state.logits(device, rows)
+    closed, reach = method.closed_form, state.config.model.num_layers
+    if not method.predicts_by_network:
+        if closed is None:
+            return state.logits(device, rows)
+        reach = closed.kind.reach
     with denormals_flushed(), torch.no_grad(), one_thread(rows.numel() < FEW):
         parts = torch.split(rows, BLOCK)
         return torch.cat([predict_near(state, p, reach, device, embed=True).cpu() for p in parts])
@@ -162,10 +161,7 @@ def embeddings(state: State, device: torch.device, rows: Tensor) -> Tensor:
 def read_field(
     state: State, rows: Tensor, depth: int, device: torch.device
 ) -> tuple[Tensor, ReceptiveField, Tensor]:
-    """Reads what some nodes depend on.
-
-    Returns the nodes around them, what they hear of these, and where each is among what it gives.
-    """
+    """Returns nodes around some, what these hear of them, and where each is in what it gives."""
     wanted, place = torch.unique(rows, return_inverse=True)
     nodes, graphs, at = edited_field(state, wanted, depth)
     return nodes, ReceptiveField(state.graph.take(nodes), graphs, at).to(device), place

@@ -1,15 +1,14 @@
 r"""Novelty: how unlike all known classes a node is, and which nodes look like a new one.
 
-Nodes of a known class lie among nodes that were labelled. A forest tells labelled nodes from
-others by their embedding and probabilities; with :math:`g` the chance that it gives a node to have
-been labelled (by trees that did not see the node) and :math:`g_c` its mean over labelled nodes that
-are given the same class,
+Nodes of a known class lie among labelled ones. A forest tells these from others by embedding and
+probabilities. With :math:`g` the chance that it gives a node to be labelled (by trees that did not
+see the node), :math:`g_c` its mean over labelled nodes of the same predicted class and :math:`p`
+the probability of that class,
 
-.. math:: \text{novelty} = 1 - \min(1, g / g_c) \sqrt p
+.. math:: \text{novelty} = 1 - \min(1, g / g_c) \sqrt p.
 
-with :math:`p` the probability of that class. The first factor sees a class that nobody has
-labelled, however sure the classifier is of it, once enough of its nodes are there; before that, and
-where all nodes are labelled, it is about 1 and :math:`p` decides.
+The first factor sees a class that nobody has labelled, however sure the classifier is of it, once
+enough of its nodes are there; before that it is about 1 and :math:`p` decides.
 """
 
 from __future__ import annotations
@@ -53,12 +52,12 @@ class Novelty:
         shown[state.shown.tensor] = True
         parts = [torch.nonzero(mask).flatten() for mask in (shown, ~shown)]
         parts = [part[evenly_spaced(part.numel(), COMPARED, part.device)] for part in parts]
-        compared = torch.cat(parts).sort().values
-        self._forest: Any = None
         self._usual = np.ones(len(state.classes))  # g_c
-        self._left_out = np.full(len(shown), np.nan)  # g of nodes that the forest learned from
+        # g of the nodes that the forest learned from, NaN for others, of which new ones are last.
+        self._known = np.ones(len(shown) + 1)
         if min(part.numel() for part in parts) > LEAF:
-            self._fit(compared, shown[compared].numpy())
+            self._known[:] = np.nan
+            self._fit(nodes := torch.cat(parts).sort().values, shown[nodes].numpy())
 
     @classmethod
     def of(cls, state: State, device: torch.device) -> Novelty:
@@ -71,9 +70,8 @@ class Novelty:
         """Grows the forest twice: the second weighs so that labels are equally usual by class."""
         from sklearn.ensemble import ExtraTreesClassifier  # noqa: PLC0415 - slow to import
 
-        proba = self._probabilities(self.state, nodes)
+        proba, weights = self._probabilities(self.state, nodes), np.ones(len(nodes))
         given, x = proba.argmax(axis=1), np.hstack([self.embed(self.state, nodes), proba])
-        weights = np.ones(len(nodes))
         for _ in range(2):
             self._forest = ExtraTreesClassifier(
                 TREES, min_samples_leaf=LEAF, bootstrap=True, oob_score=True, random_state=self.seed
@@ -87,7 +85,7 @@ class Novelty:
                 mine = chance[seen & (given == label)]
                 self._usual[label] = max((mine if mine.size else chance[seen]).mean(), 1e-3)
             weights = np.where(labelled, (1 / self._usual - 1)[given].clip(min=1e-3), 1.0)
-        self._left_out[nodes.numpy()] = chance
+        self._known[nodes.numpy()] = chance
 
     def _probabilities(self, state: State, rows: Tensor) -> Array:
         return state.probabilities(state.logits(self.device, rows)).numpy()
@@ -108,32 +106,31 @@ class Novelty:
 
     def scores(self, state: State, rows: Tensor) -> Array:
         """Returns the novelty of nodes, 0 to 1, ``[m]``; rows may come from an extended state."""
-        proba, at = self._probabilities(state, rows), rows.numpy()
-        likely = np.sqrt(proba.max(axis=1))
-        if self._forest is None or not at.size:
-            return np.asarray(1 - likely)
-        chance = np.append(self._left_out, np.nan)[at.clip(max=len(self._left_out))]
+        proba = self._probabilities(state, rows)
+        chance = self._known[rows.clamp(max=len(self._known) - 1).numpy()]
         far = np.isnan(chance)
         if far.any():
             x = np.hstack([self.embed(state, rows[torch.from_numpy(far)]), proba[far]])
             chance[far] = self._forest.predict_proba(x)[:, 1]
-        return np.asarray(1 - np.minimum(1, chance / self._usual[proba.argmax(axis=1)]) * likely)
+        ratio = np.minimum(1, chance / self._usual[proba.argmax(axis=1)])
+        return np.asarray(1 - ratio * np.sqrt(proba.max(axis=1)))
 
-    def threshold(self, reject: float) -> float:
-        """Returns the novelty that a share ``reject`` of the nodes of known classes is above.
+    def refuse(self, state: State, rows: Tensor, reject: float) -> tuple[Array, Array]:
+        """Returns the novelty of nodes, and which are to be refused, both ``[m]``.
 
-        Held-out nodes tell, which weigh as they do for probabilities.
+        A share ``reject`` of the held-out nodes, which weigh as for probabilities, is as novel.
         """
         if not isinstance(reject, float | int) or not 0 < reject < 1:
             raise InputError(f"Expected 'reject' between 0 and 1 (got {reject!r}); give 0.05.")
-        scores, weights = self._judged
-        if scores.size < least_held_out(reject):
+        held, weights = self._judged
+        if held.size < least_held_out(reject):
             raise InputError(
                 f"Expected at least {least_held_out(reject)} held-out nodes to refuse "
-                f"{100 * reject:g} % (got {scores.size}); learn more labels with a "
+                f"{100 * reject:g} % (got {held.size}); learn more labels with a "
                 "'validation_fraction' above 0."
             )
-        return quantile(scores, weights, 1 - reject)
+        scores = self.scores(state, rows)
+        return scores, scores > quantile(held, weights, 1 - reject)
 
     @cached_property
     def _judged(self) -> tuple[Array, Array]:
@@ -145,14 +142,6 @@ class Novelty:
 def least_held_out(reject: float) -> int:
     """Counts the held-out nodes without which nobody can tell which share is refused."""
     return math.ceil(1 / reject) - 1
-
-
-def refuse(state: State, device: torch.device, rows: Tensor, reject: float) -> tuple[Array, Array]:
-    """Returns the novelty of nodes, and which of them are to be refused, both ``[m]``."""
-    detector = Novelty.of(state, device)
-    limit = detector.threshold(reject)
-    scores = detector.scores(state, rows)
-    return scores, scores > limit
 
 
 class Novel(NamedTuple):
@@ -172,12 +161,12 @@ def novel_nodes(
     Groups are by k-means, with the number of best silhouette: a new class, or a part of one.
     """
     asked = state.unlabelled() if rows is None else rows
-    scores, refused = refuse(state, device, asked, reject)
+    detector = Novelty.of(state, device)
+    scores, refused = detector.refuse(state, asked, reject)
     order = np.argsort(-scores, kind="stable")
     order = order[refused[order]]
     found, groups = asked[torch.from_numpy(order)], np.ones(order.size, dtype=np.int64)
     if order.size >= 2 * FEWEST:
-        detector = Novelty.of(state, device)
         groups = _groups(detector.embed(state, found), detector.seed)
     count, held = asked.numel(), state.held_out.pairs.length
     noise = math.sqrt(reject * (1 - reject) * count * (1 + count / held))
@@ -195,25 +184,25 @@ def _groups(space: Array, seed: int) -> Array:
     from sklearn.cluster import KMeans  # noqa: PLC0415 - slow to import
     from sklearn.metrics import silhouette_score  # noqa: PLC0415 - as above
 
-    best, found = -1.0, np.zeros(len(space), dtype=np.int64)
-    for count in range(2, min(MOST_GROUPS, len(space) // FEWEST) + 1):
-        labels = KMeans(count, n_init=3, random_state=seed).fit_predict(space)
-        if np.unique(labels).size > 1:
-            size = min(len(space), MEASURED)
-            good = silhouette_score(space, labels, sample_size=size, random_state=seed)
-            best, found = (good, labels) if good > best else (best, found)
+    def good(labels: Array) -> float:
+        size, several = min(len(space), MEASURED), np.unique(labels).size > 1
+        how = {"sample_size": size, "random_state": seed}
+        return float(silhouette_score(space, labels, **how)) if several else -1.0
+
+    counts = range(2, min(MOST_GROUPS, len(space) // FEWEST) + 1)
+    means = (KMeans(count, n_init=3, random_state=seed) for count in counts)
+    found = max((mean.fit_predict(space) for mean in means), key=good)
     largest = np.argsort(-np.bincount(found), kind="stable")
-    return 1 + np.argsort(largest)[found]
+    return np.asarray(1 + np.argsort(largest)[found])
 
 
 def last_novel(state: State, device: torch.device) -> dict[str, Any] | None:
     """Counts novel nodes among the last ones without a label; None: nobody knows."""
     if not state.classes or state.held_out.pairs.length < least_held_out(REJECT):
         return None
-    rows = state.unlabelled()
     moved = next(e for e in reversed(state.history) if e.removed_nodes or e.new_nodes)
     first = 0 if moved.removed_nodes else state.graph.num_nodes - moved.new_nodes
-    last = rows[rows >= first]
+    last = (rows := state.unlabelled())[rows >= first]
     asked = last[evenly_spaced(last.numel(), LOOKED_AT, last.device)]
     if not asked.numel():
         return None

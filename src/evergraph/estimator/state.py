@@ -40,21 +40,16 @@ MANY = 50_000
 MOST_JUDGED = 500
 #: About how many nodes of a large graph tell the class shares of those without a label.
 FEW_UNLABELLED = 200
-#: So many newcomers, or judges of a class, can tell anything: fewer are not compared with others.
-FEW_NEWCOMERS, FEW_JUDGES = 50, 5
-#: So many labels of a change, and held-out nodes, tell what features alone are worth.
-ENOUGH_LABELS, ENOUGH_HELD_OUT = 100, 20
 
 
 class Comparison(Config):
     """What the watch compared: newcomers with others, or a class with what it was; in percent.
 
-    ``low`` and ``high`` are the 95 % interval of ``value`` minus ``before``. ``where`` names a
-    class or a column. An alarm comes with its remedy.
+    ``low`` and ``high`` are the 95 % interval of ``value`` minus ``before``.
     """
 
     kind: str
-    where: str
+    where: str  # a class or a column
     value: float
     before: float
     low: float
@@ -98,13 +93,6 @@ class Entry(Config):
     watch: list[Comparison] = Field(default_factory=list)
     arrivals: list[Annotated[int, Field(ge=0, le=1 << 20)]] = Field(default_factory=list)
     report: dict[str, Any]
-
-    @property
-    def comparable(self) -> bool:
-        """Whether there are enough nodes to compare with those before."""
-        new = min(self.new_nodes, self.num_nodes - self.new_nodes)
-        judged = max(self.class_judged, default=0) if self.step else 0
-        return new >= FEW_NEWCOMERS or judged >= FEW_JUDGES
 
     def line(self) -> bytes:
         """Returns the entry as a line of JSON."""
@@ -338,9 +326,9 @@ class State:
                 if depth is not None and rows is not None and n > 10 * rows.numel():
                     with one_thread():
                         return predict_near(self, rows, depth, device).cpu()
-                if self.beside is not None and self.beside.powers is not None and rows is not None:
+                if self.beside and rows is not None and (powers := self.beside.powers):
                     with one_thread():
-                        return predict_beside(self, rows)
+                        return predict_beside(self, rows, powers)
                 self.computed["logits"] = self._predict(device, on_event).cpu()
         found = self.known_logits
         if found is None:
@@ -412,10 +400,10 @@ class State:
     @cached_property
     def powers(self) -> list[Tensor] | None:
         """All nodes' scores after every step of propagation, where a large graph has such."""
-        method = self.learner.method
-        if self.graph.num_nodes <= SMALL or method.embedding_reach() is None:
+        closed = self.learner.method.closed_form
+        if self.graph.num_nodes <= SMALL or closed is None:
             return None
-        return method.score_powers(self._context(self.learner, torch.device("cpu")))
+        return closed.score_powers(self._context(self.learner, torch.device("cpu")))
 
     def learner_on(self, device: torch.device) -> Learner:
         """Returns the learner, a copy of it where the device is another than the CPU."""

@@ -18,12 +18,12 @@ from evergraph.closed_form.ridge import row_weights
 from evergraph.config import NEEDED_VALIDATION, settable_keys
 from evergraph.device import denormals_flushed, make_generator, trim_memory, warn_of_memory
 from evergraph.errors import InputError, warn
+from evergraph.estimator import watch
 from evergraph.estimator.config import NETWORK, USUAL, make_config
 from evergraph.estimator.diagnosis import no_longer_exact, what_stays
 from evergraph.estimator.graph import GrowingGraph, Grown, Id, Neighbourhood, kind_of, show
 from evergraph.estimator.inputs import Change
 from evergraph.estimator.state import (
-    ENOUGH_LABELS,
     Edits,
     Entry,
     GrownLabels,
@@ -146,10 +146,8 @@ def _complete(
             on_event(Stage(len(state.history), "judging", 1, 1))
         _check_finite(following, change, count > 0 or anew, device)
         judged = following.judge(device)
-        if count >= ENOUGH_LABELS:
-            from evergraph.estimator.watch import features_alone  # noqa: PLC0415 - as below
-
-            told = told | features_alone(following, trained, device)
+        if count >= watch.ENOUGH_LABELS:
+            told = told | watch.features_alone(following, trained, device)
         following.learner.context = None
     fresh = trained.labels[: 0 if change.kind == "refit" else None]  # seen before, for the most
     learned = torch.bincount(fresh, minlength=len(classes))
@@ -176,11 +174,9 @@ def _complete(
         **judged,
     )
     following = following.noting(history=(*state.history, entry))
-    if entry.comparable:
-        from evergraph.estimator.watch import watch  # noqa: PLC0415 - SciPy's tests are large
-
-        compared, arrivals = watch(following, change, device)
-        entry = entry.model_copy(update={"watch": compared, "arrivals": arrivals})
+    judges = max(entry.class_judged, default=0)
+    if len(change.ids) >= watch.FEW_NEWCOMERS or judges >= watch.FEW_JUDGES:
+        entry = entry.model_copy(update=watch.watch(following, change, device))
     lines = following.lines.append(np.frombuffer(entry.line(), dtype=np.uint8))
     return following.noting(history=(*state.history, entry), lines=lines)
 
@@ -192,9 +188,8 @@ def _warn_of_edges(state: State, change: Change) -> None:
     uses = "direction" in config.settings or heads > 1
     given = config.parameters.settings.get("direction", change.directed)
     if given is not False and len(change.edges[0]) and not (uses and state.graph.directed):
-        why = "where earlier ones came without; begin anew with them"
-        if not uses:
-            why = f"by {config.method}; take analytic, or attention with several heads"
+        why = f"by {config.method}; take analytic, or attention with several heads"
+        why = "where earlier ones came without; begin anew with them" if uses else why
         warn(f"The directions of edges are not used {why}.")
     weighted = change.weights is not None and state.graph.arcs is not None
     if weighted and heads:

@@ -8,44 +8,37 @@ those of a classifier that knows features alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import kolmogorov
-from scipy.stats import hypergeom, ttest_ind
 from torch import Tensor
 
-from evergraph.closed_form.ridge import ridge_scores, row_weights
+from evergraph.closed_form.ridge import fitted, row_weights
 from evergraph.closed_form.selection import STRENGTHS
 from evergraph.device import evenly_spaced
 from evergraph.estimator.inputs import Change
-from evergraph.estimator.state import (
-    ENOUGH_HELD_OUT,
-    FEW_JUDGES,
-    FEW_NEWCOMERS,
-    MOST_JUDGED,
-    Comparison,
-    State,
-)
+from evergraph.estimator.state import MOST_JUDGED, Comparison, State
 from evergraph.metrics import Array
-from evergraph.stream import Features, LabelledNodes, SparseRows
+from evergraph.stream import LabelledNodes
 
+#: So many newcomers, or judges of a class, can tell anything: fewer are not compared with others.
+FEW_NEWCOMERS, FEW_JUDGES = 50, 5
+#: So many labels of a change, and held-out nodes, tell what features alone are worth.
+ENOUGH_LABELS, ENOUGH_HELD_OUT = 100, 20
 #: Most labels that a classifier of features alone learns from.
 MOST_LEARNED = 2_000
 #: How often a change without any drift raises an alarm, all tests together.
 FALSE_ALARMS = 0.05
-#: Nodes on either side of a test, of more a sample is: of features, and of predictions.
-MOST_ROWS, MOST_PREDICTED = 1_000, 500
-#: The most values of features that are read on either side.
-MOST_VALUES = 8_000_000
-#: The most alarms of one kind that are kept, those of least p; without any, the nearest to one.
-KEPT = 5
+#: Nodes on either side of a test, of more a sample is: of features, of which at most so many values
+#: are read, and of predictions.
+MOST_ROWS, MOST_VALUES, MOST_PREDICTED = 1_000, 8_000_000, 500
+#: The most alarms of one kind that are kept; the least deviation of confidences, by rounding.
+KEPT, LEAST = 5, 1e-4
 #: An interval of 95 %, in standard errors, and the same for the distance of two distributions.
 Z, KOLMOGOROV = 1.960, 1.358
-#: The least standard error of a mean confidence that is no rounding.
-LEAST = 1e-5
 #: What is compared: what an alarm says, and what helps.
 ALARMS = {
     "accuracy": (
@@ -59,7 +52,7 @@ ALARMS = {
         "label some of them, the least sure first, and learn them",
     ),
     "features": (
-        "New nodes differ in column {where} (in the first {value:.1f} % of them exceed what "
+        "New nodes differ in column {columns} (in the first {value:.1f} % of them exceed what "
         "{before:.1f} % did before, p = {p:.1g})",
         "check how these columns are made; if the change is real, label some of the new nodes and "
         "learn them",
@@ -75,42 +68,38 @@ KINDS = tuple(ALARMS)
 LARGER = "label more of its nodes, or begin with a larger buffer"
 
 
-def watch(state: State, change: Change, device: torch.device) -> tuple[list[Comparison], list[int]]:
-    """Compares what the last change left with what was before.
+def watch(state: State, change: Change, device: torch.device) -> dict[str, Any]:
+    """Compares what the last change left with what was before; says what its entry is to have.
 
-    Returns the comparisons, strongest first within their kind, and how many newcomers have how
-    many neighbours, in powers of two. Newcomers of classes that are new themselves are left out:
-    that these differ is known.
+    Newcomers of classes that are new themselves are left out: that these differ is known.
     """
     graph, fresh = state.graph, set(state.history[-1].new_classes)
     first = graph.num_nodes - len(change.ids)
     novel = [node for node, name in change.labels.items() if str(name) in fresh]
     new = torch.arange(first, graph.num_nodes)
     new = new[~torch.isin(new, graph.find(novel, "labels"))]
-    found, arrivals = {"accuracy": _accuracy(state)}, list[int]()
+    found, arrivals = _accuracy(state), list[int]()
     if min(new.numel(), first) >= FEW_NEWCOMERS:
+        found += _confidence(state, new, first, device)
         most = max(FEW_NEWCOMERS, min(MOST_ROWS, MOST_VALUES // max(graph.width, 1)))
         some, others = _some(new, most), evenly_spaced(first, most, new.device)
-        found["confidence"] = _confidence(state, new, first, device)
-        found["features"] = _features(state, some, others)
-        found["degrees"], arrivals = _degrees(state, some, others)
-    made = {"features": graph.width}  # of which the strongest are here
-    decided = (_decide(part, made.get(kind, len(part))) for kind, part in found.items())
-    return [one for part in decided for one in part], arrivals
+        found += _features(state, some, others)
+        degrees, arrivals = _degrees(state, some, others)
+        found += degrees
+    return {"watch": found, "arrivals": arrivals}
 
 
 def sentences(found: list[Comparison]) -> list[str]:
     """Says of every alarm what it is and what to do; columns are told together."""
-    alarms, told = [one for one in found if one.alarm], []
-    columns = [one for one in alarms if one.kind == "features"]
-    for one in (one for one in alarms if one not in columns[1:]):
-        about = one.model_dump()
-        about["low"], about["high"] = sorted((abs(one.low), abs(one.high)))
-        about["more"] = "fewer" if one.value < one.before else "more"
-        if one.kind == "features":
-            about["where"] = ", ".join(repr(column.where) for column in columns)
-        told.append(f"{ALARMS[one.kind][0].format(**about)}: {one.remedy}.")
-    return told
+    alarms, told = [one for one in found if one.alarm], dict[str, str]()
+    columns = ", ".join(repr(one.where) for one in alarms if one.kind == "features")
+    for one in alarms:
+        low, high = sorted((abs(one.low), abs(one.high)))
+        more = "fewer" if one.value < one.before else "more"
+        about = one.model_dump() | {"low": low, "high": high, "more": more, "columns": columns}
+        key = "" if one.kind == "features" else f"{one.kind} {one.where}"
+        told.setdefault(key, f"{ALARMS[one.kind][0].format(**about)}: {one.remedy}.")
+    return list(told.values())
 
 
 def wilson(right: Any, count: Any) -> tuple[Any, Any]:
@@ -135,51 +124,45 @@ def newcombe(new: tuple[Any, Any], old: tuple[Any, Any]) -> tuple[Any, Any]:
     return a - b - below, a - b + ((high - a) ** 2 + (b - low_old) ** 2) ** 0.5
 
 
-def _decide(found: list[Comparison], count: int) -> list[Comparison]:
-    """Raises alarms by Holm's rule over ``count`` comparisons; each kind has a part of the rate."""
-    found, level = sorted(found, key=lambda one: one.p), FALSE_ALARMS / len(KINDS)
-    passed = [one.p * (count - rank) <= level for rank, one in enumerate(found)]
-    alarms = found[: min(KEPT, [*passed, False].index(False))]
-    calm = [one.model_copy(update={"remedy": ""}) for one in found[:1]]
-    return [one.model_copy(update={"alarm": True}) for one in alarms] or calm
+def _decide(
+    kind: str, found: Array, where: Sequence[Any] = ("",), remedy: str = ""
+) -> list[Comparison]:
+    """Raises alarms by Holm's rule over comparisons ``[5, c]``; each kind has a part of the rate.
 
-
-def _compare(kind: str, p: float, *percent: float, **about: str) -> Comparison:
-    """Makes a comparison of shares or means: the newcomers', the others', and the interval."""
-    value, before, low, high = (round(100 * float(part), 4) for part in percent)
-    told = {"where": "", "remedy": ALARMS[kind][1], **about}
-    ends = {"value": value, "before": before, "low": low, "high": high}
-    return Comparison(kind=kind, p=min(1.0, float(p)), **ends, **told)
+    A comparison is its p, the newcomers' share or mean, the others', and the interval of the
+    difference.
+    """
+    order = np.argsort(found[0], kind="stable")[:KEPT]
+    corrected = found[0, order] * (found.shape[1] - np.arange(order.size))
+    count = int(np.logical_and.accumulate(corrected <= FALSE_ALARMS / len(KINDS)).sum())
+    kept = []
+    for at in order[: max(count, 1)].tolist():
+        value, before, low, high = (round(100 * float(part), 4) for part in found[1:, at])
+        ends, name = {"value": value, "before": before, "low": low, "high": high}, str(where[at])
+        told = {"alarm": count > 0, "remedy": remedy or ALARMS[kind][1] if count else ""}
+        kept.append(Comparison(kind=kind, where=name, p=float(found[0, at]), **ends, **told))
+    return kept
 
 
 def _accuracy(state: State) -> list[Comparison]:
     """Compares each class with the past change whose judges are surest that it was good."""
     since = max((at for at, e in enumerate(state.history) if e.removed_classes), default=0)
     entries = state.history[since:]
-    if len(entries) == 1:
+    if len(entries) == 1 or not state.classes:
         return []
-    method = state.learner.method
-    forgets = method.buffer is not None and not method.takes_back
     # Judges of each class after every change, and the share that was right, [k, changes].
-    both = (e.class_judged for e in entries), (e.class_accuracy for e in entries)
-    count, share = (
-        np.array([*zip_longest(*part, fillvalue=0)], dtype=float).reshape(-1, len(entries))
-        for part in both
-    )
-    k = min(len(count), len(share))
-    count = count[:k]
-    right = np.rint(np.nan_to_num(share[:k]) * count / 100)  # None without judges
+    judged = (e.class_judged or [0] * len(e.class_accuracy) for e in entries)
+    both = (judged, (e.class_accuracy for e in entries))
+    count, share = (np.array([*zip_longest(*part, fillvalue=0)], dtype=float) for part in both)
+    right = np.rint(np.nan_to_num(share) * count / 100)  # None without judges
     surely = np.where(count >= FEW_JUDGES, wilson(right, count.clip(min=1))[0], -1)
     best = surely[:, :-1].argmax(axis=1)
-    known = np.flatnonzero((surely[:, -1] >= 0) & (surely[np.arange(k), best] >= 0))
+    known = np.flatnonzero((surely[:, -1] >= 0) & (surely[np.arange(len(best)), best] >= 0))
     now, then = ((right[known, at], count[known, at]) for at in (-1, best[known]))
-    p = hypergeom.cdf(now[0], now[1] + then[1], now[0] + then[0], now[1])  # Fisher's, one-sided
-    parts = (p, now[0] / now[1], then[0] / then[1], *newcombe(now, then))
-    remedy = LARGER if forgets else ALARMS["accuracy"][1]
-    return [
-        _compare("accuracy", *part, where=str(state.classes[at]), remedy=remedy)
-        for at, *part in zip(known.tolist(), *parts, strict=True)
-    ]
+    method = state.learner.method
+    forgets = method.buffer is not None and not method.takes_back
+    names = [state.classes[at] for at in known.tolist()]
+    return _decide("accuracy", _shares(now, then, fewer=True), names, LARGER if forgets else "")
 
 
 def _confidence(state: State, new: Tensor, first: int, device: torch.device) -> list[Comparison]:
@@ -189,64 +172,53 @@ def _confidence(state: State, new: Tensor, first: int, device: torch.device) -> 
     sides = [_some(rows[free[rows]], MOST_PREDICTED) for rows in (new, torch.arange(first))]
     if not state.classes or min(rows.numel() for rows in sides) < FEW_NEWCOMERS:
         return []
-    proba = state.probabilities(state.logits(device, torch.cat(sides))).max(dim=1).values
-    mine, others = proba[: sides[0].numel()].numpy(), proba[sides[0].numel() :].numpy()
-    error = (mine.var(ddof=1) / mine.size + others.var(ddof=1) / others.size) ** 0.5
-    if error < LEAST:  # all alike
+    from scipy.stats import ttest_ind  # noqa: PLC0415 - slow to import
+
+    proba = state.probabilities(state.logits(device, torch.cat(sides))).max(dim=1).values.numpy()
+    mine, others = np.split(proba, [sides[0].numel()])
+    if max(mine.std(), others.std()) < LEAST:  # all alike
         return []
+    ends = ttest_ind(mine, others, equal_var=False).confidence_interval()
     p = ttest_ind(mine, others, equal_var=False, alternative="less").pvalue
-    means, gap = (mine.mean(), others.mean()), mine.mean() - others.mean()
-    return [_compare("confidence", p, *means, gap - Z * error, gap + Z * error)]
+    return _decide("confidence", np.array([[p, mine.mean(), others.mean(), *ends]]).T)
 
 
 def _features(state: State, new: Tensor, old: Tensor) -> list[Comparison]:
     """Compares every column: how often it is not zero, or its distribution where it seldom is."""
-    x, y = state.graph.take(new), state.graph.take(old)
-    some, others = _not_zero(x), _not_zero(y)
-    found = _shares(some, others, new.numel(), old.numel())
-    usual = np.flatnonzero(some + others > (new.numel() + old.numel()) / 2)
-    if usual.size:
-        dense = (part if isinstance(part, Tensor) else part.dense() for part in (x, y))
-        found[:, usual] = _distributions(*(part[:, usual].numpy() for part in dense))
-    names = state.columns or range(1, state.graph.width + 1)
-    strongest = np.argsort(found[0], kind="stable")[:KEPT].tolist()
-    return [_compare("features", *found[:, at], where=str(names[at])) for at in strongest]
+    x, y = (x if isinstance(x, Tensor) else x.dense() for x in map(state.graph.take, (new, old)))
+    some, others = ((side != 0).sum(dim=0).numpy() for side in (x, y))
+    found = _shares((some, len(x)), (others, len(y)))
+    usual = np.flatnonzero(some + others > (len(x) + len(y)) / 2)
+    found[:, usual] = _distributions(x[:, usual], y[:, usual])
+    return _decide("features", found, state.columns or range(1, state.graph.width + 1))
 
 
-def _not_zero(x: Features) -> Array:
-    """Counts by column the rows whose value is not zero, ``[d]``."""
-    if isinstance(x, SparseRows):
-        there = x.indices[x.values != 0]
-        return torch.bincount(there, minlength=x.num_columns).numpy()
-    return (x != 0).sum(dim=0).numpy()
+def _shares(now: tuple[Any, Any], then: tuple[Any, Any], *, fewer: bool = False) -> Array:
+    """Tests shares, (part, count), by Fisher: by the lower tail, or twice the smaller one.
 
-
-def _shares(some: Array, others: Array, n: int, m: int) -> Array:
-    """Tests how many of ``n`` and of ``m`` there are by column (Fisher, twice the smaller tail).
-
-    Returns p, both shares and the interval of their difference, ``[5, c]``.
+    Returns comparisons as :func:`_decide` takes them.
     """
-    total = some + others
-    less, more = hypergeom.cdf(some, n + m, total, n), hypergeom.sf(some - 1, n + m, total, n)
-    p = np.minimum(1.0, 2 * np.minimum(less, more))
-    return np.stack([p, some / n, others / m, *newcombe((some, n), (others, m))])
+    from scipy.stats import hypergeom  # noqa: PLC0415 - slow to import
+
+    law = hypergeom(now[1] + then[1], now[0] + then[0], now[1])
+    less, more = law.cdf(now[0]), law.sf(now[0] - 1)
+    p = np.minimum(1, less if fewer else 2 * np.minimum(less, more))
+    return np.stack([p, now[0] / now[1], then[0] / then[1], *newcombe(now, then)])
 
 
-def _distributions(x: Array, y: Array) -> Array:
+def _distributions(x: Tensor, y: Tensor) -> Array:
     """Tests columns by Kolmogorov and Smirnov; shares are those above where they differ most.
 
     Returns what :func:`_shares` does.
     """
-    n, m = len(x), len(y)
-    both = np.concatenate([x, y])
-    order = np.argsort(both, axis=0, kind="stable")
-    values, mine = np.take_along_axis(both, order, axis=0), order < n
-    above = np.stack([1 - np.cumsum(mine, axis=0) / n, 1 - np.cumsum(~mine, axis=0) / m])
-    last = np.ones_like(mine)
-    last[:-1] = values[1:] != values[:-1]  # among equals the difference is none
-    at = (np.abs(above[0] - above[1]) * last).argmax(axis=0)[None]
-    a, b = (np.take_along_axis(side, at, axis=0)[0] for side in above)
-    root = (n * m / (n + m)) ** 0.5
+    from scipy.special import kolmogorov  # noqa: PLC0415 - slow to import
+
+    sides = [side.t().double().contiguous().sort().values for side in (x, y)]
+    both = torch.cat(sides, dim=1).sort().values
+    above = [1 - torch.searchsorted(side, both, right=True) / side.shape[1] for side in sides]
+    at = (above[0] - above[1]).abs().argmax(dim=1, keepdim=True)
+    a, b = (side.gather(1, at)[:, 0].double().numpy() for side in above)
+    root = (len(x) * len(y) / (len(x) + len(y))) ** 0.5
     room = KOLMOGOROV / root
     return np.stack([kolmogorov(np.abs(a - b) * root), a, b, a - b - room, a - b + room])
 
@@ -257,29 +229,27 @@ def _degrees(state: State, new: Tensor, old: Tensor) -> tuple[list[Comparison], 
     Where nodes gather edges with time newcomers always have few: both must differ, and the larger
     p counts. The first batch is no newcomer: until there are any, those without an edge count.
     """
-    sides = [state.graph.degree_of(rows).numpy()[:, None] for rows in (new, old)]
-    sizes = np.frexp(sides[0].astype(float))[1]  # 0, 1, 2 to 3, 4 to 7, …
-    past = [np.repeat(np.arange(len(e.arrivals)), e.arrivals) for e in state.history[1:-1]]
-    if sum(map(len, past)) < FEW_NEWCOMERS:
-        mine, others = ((side == 0).sum(axis=0) for side in sides)
-        also = _shares(mine, others, len(new), len(old))
+    sides = [state.graph.degree_of(rows)[:, None] for rows in (new, old)]
+    sizes = torch.frexp(sides[0].double()).exponent  # 0, 1, 2 to 3, 4 to 7, …
+    past = [size for e in state.history[1:-1] for size in enumerate(e.arrivals)]
+    before = np.repeat(*np.array(past, dtype=np.int64).reshape(-1, 2).T)
+    if before.size < FEW_NEWCOMERS:
+        mine, others = ((side == 0).sum(dim=0).numpy() for side in sides)
+        also = _shares((mine, len(new)), (others, len(old)))
     else:
-        also = _distributions(sizes, np.concatenate(past)[:, None])
-    p, *rest = _distributions(*sides)[:, 0]
-    return [_compare("degrees", max(p, also[0, 0]), *rest)], np.bincount(sizes[:, 0]).tolist()
+        also = _distributions(sizes, torch.from_numpy(before)[:, None])
+    found = _distributions(*sides)
+    found[0] = np.maximum(found[0], also[0])
+    return _decide("degrees", found), torch.bincount(sizes[:, 0]).tolist()
 
 
-def features_alone(
-    state: State, trained: LabelledNodes, device: torch.device
-) -> dict[str, dict[str, Any]]:
+def features_alone(state: State, trained: LabelledNodes, device: torch.device) -> dict[str, Any]:
     """Compares predictions with ridge regression on the features of the nodes just learned.
 
-    Held-out nodes of the same classes judge, by the metric that was asked for. Both predict among
-    these classes, so that what was forgotten of others does not count.
+    Both predict held-out nodes among the classes of these, by the metric that was asked for.
     """
     classes, held = torch.unique(trained.labels), state.held_out
-    at = torch.nonzero(torch.isin(held.labels, classes)).flatten()
-    at = at[evenly_spaced(at.numel(), MOST_JUDGED, at.device)]
+    at = _some(torch.nonzero(torch.isin(held.labels, classes)).flatten(), MOST_JUDGED)
     judges = LabelledNodes(held.nodes[at], held.labels[at])
     if judges.nodes.numel() < ENOUGH_HELD_OUT or classes.numel() < 2:
         return {}
@@ -289,8 +259,8 @@ def features_alone(
         asked["class_weight"] == "auto" and asked["metric"] != "accuracy"
     )
     x, others = (_with_constant(state, part.nodes) for part in (some, judges))
-    scores = ridge_scores(x, others, some.labels, STRENGTHS, balanced)
-    alone = classes[scores.argmax(dim=1)] == judges.labels
+    ridge, _, strength = fitted(x, some.labels, STRENGTHS, balanced)
+    alone = classes[(others @ ridge.weights(strength)).argmax(dim=1)] == judges.labels
     mine = state.logits(device, judges.nodes)[:, classes].argmax(dim=1)
     gained = 100 * (alone.double() - (classes[mine] == judges.labels).double())
     weights = row_weights(judges.labels, balanced).double()

@@ -9,23 +9,17 @@ a class has fewer rows than columns (docs/privacy.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from evergraph.closed_form.cross_validation import LeftOut
-from evergraph.closed_form.features import (
-    EmbeddingRows,
-    FeatureConfig,
-    PropagatedFeatures,
-    Rows,
-    propagation_matrix,
-)
+from evergraph.closed_form.features import EmbeddingRows, FeatureConfig, PropagatedFeatures, Rows
 from evergraph.closed_form.moments import Moments
 from evergraph.closed_form.projection import principal_directions
-from evergraph.closed_form.propagation import powers, propagate_changed
+from evergraph.closed_form.propagation import powers
 from evergraph.closed_form.ridge import Ridge
 from evergraph.closed_form.selection import GROUPED_NODES, JUDGED_NODES, Selection
 from evergraph.errors import InputError
@@ -36,7 +30,6 @@ from evergraph.methods.base import Descent, Method, Reads, nested_sample
 from evergraph.methods.context import TaskContext
 from evergraph.methods.replay import selection_pool
 from evergraph.nn.receptive_field import ReceptiveField
-from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.tasks import GraphView, LabelledNodes
 
 #: Above so many nodes ``auto`` reads no more than what is around training nodes and a sample.
@@ -189,9 +182,13 @@ class Analytic(Method[AnalyticConfig]):
         """Returns the rows of the context's graph; what they need is prepared once per graph."""
         if self.config.rows == "encoder":
             return EmbeddingRows(ctx.embed().relu())
-        kind = self.selection.kind
-        assert kind is not None, "rows are chosen before they are computed"
-        return self._propagated(ctx, kind)
+        return self._propagated(ctx, self.kind)
+
+    @property
+    def kind(self) -> FeatureConfig:
+        """The rows that were chosen."""
+        assert self.selection.kind is not None, "rows are chosen before they are computed"
+        return self.selection.kind
 
     def _features(self, ctx: TaskContext) -> Rows:
         """Returns the nodes' own features as rows of length one."""
@@ -295,21 +292,10 @@ class Analytic(Method[AnalyticConfig]):
 
     def score_powers(self, ctx: TaskContext) -> list[Tensor] | None:
         """Returns scores after every step, if propagation is how classes are inferred."""
-        chosen, embeds = self.selection, self.config.rows == "encoder"
-        if embeds or chosen.kind is None or chosen.mean_field or chosen.teleport == 1:
+        if self.selection.mean_field or self.selection.teleport == 1:
             return None
         scores = self.rows(ctx).times(self.solved())
-        scores = self.moments.logits(scores, ctx.view.num_classes)
-        return list(powers(scores, propagation_matrix(ctx.adjacency, "mean", self_loops=True)))
-
-    def propagate_near(self, own: Tensor, part: Adjacency, known: Sequence[Tensor]) -> Tensor:
-        """Propagates scores with the teleport probability that was chosen."""
-        return propagate_changed(own, part, known, self.selection.teleport)
-
-    def embedding_reach(self) -> int | None:
-        """Reaches as far as the hops, whether scores are propagated or not."""
-        kind = self.selection.kind
-        return None if kind is None or self.config.rows == "encoder" else kind.reach
+        return list(powers(self.moments.logits(scores, ctx.view.num_classes), ctx.adjacency))
 
     def embed_field(self, field: ReceptiveField, *, seed: int) -> Tensor:
         """Returns the rows that scores are linear in."""
@@ -318,9 +304,8 @@ class Analytic(Method[AnalyticConfig]):
         return rows.rows(everyone if field.rows is None else field.rows)
 
     def _near(self, field: ReceptiveField, seed: int) -> PropagatedFeatures:
-        kind, basis = self.selection.kind, self.selection.basis
-        assert kind is not None  # else all that was taught is taken back, and nothing is near
-        return PropagatedFeatures(field.features, field.graphs, kind, seed, basis)
+        basis = self.selection.basis
+        return PropagatedFeatures(field.features, field.graphs, self.kind, seed, basis)
 
     @property
     def temperature(self) -> float:
@@ -328,11 +313,9 @@ class Analytic(Method[AnalyticConfig]):
         return self.selection.temperature
 
     @property
-    def linear(self) -> Analytic | None:
-        """Itself, unless rows are embeddings or go through an activation."""
-        kind = self.selection.kind
-        plain = self.config.rows == "smoothed" and kind is not None and kind.activation == "none"
-        return self if plain else None
+    def closed_form(self) -> Analytic | None:
+        """Itself, unless rows are embeddings or nothing is learned yet."""
+        return None if self.config.rows == "encoder" or self.selection.kind is None else self
 
     def solved(self) -> Tensor:
         """Returns the weights, ``[d, k]``; what was restored solves for them again."""

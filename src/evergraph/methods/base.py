@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
@@ -13,7 +13,6 @@ from evergraph.events import Epoch, Stage
 from evergraph.memory.buffer import ReplayBuffer, neighbourhood_bytes
 from evergraph.methods.context import TaskContext
 from evergraph.nn.receptive_field import ReceptiveField
-from evergraph.stream.adjacency import Adjacency
 from evergraph.validation import Config
 
 if TYPE_CHECKING:
@@ -131,8 +130,8 @@ class Method(Generic[ConfigT]):
         return None
 
     @property
-    def linear(self) -> Analytic | None:
-        """The closed form that predicts, if its scores are linear in the features."""
+    def closed_form(self) -> Analytic | None:
+        """The closed form on propagated features that predicts; None: something else does."""
         return None
 
     def __init__(self, config: ConfigT) -> None:
@@ -175,34 +174,6 @@ class Method(Generic[ConfigT]):
         Called for a method that has a reach and does not predict by the network.
         """
         raise NotImplementedError(f"{type(self).__name__} has a reach and predicts no field")
-
-    def embedding_reach(self) -> int | None:
-        """Returns how many hops around a node its embedding depends on; None: it has none.
-
-        Called for a method that does not predict by the network.
-        """
-        return None
-
-    def embed_field(self, field: ReceptiveField, *, seed: int) -> Tensor:
-        """Returns embeddings of the nodes of a receptive field, ``[m, d]``."""
-        raise NotImplementedError(f"{type(self).__name__} has embeddings and embeds no field")
-
-    def score_powers(self, ctx: TaskContext) -> list[Tensor] | None:
-        """Returns logits after 0, 1, … steps of score propagation, ``[n, k]``; None: there is none.
-
-        Called for a method that has embeddings but no reach, before new nodes are predicted.
-        """
-        return None
-
-    def propagate_near(self, own: Tensor, part: Adjacency, known: Sequence[Tensor]) -> Tensor:
-        """Propagates logits ``[m, k]`` of nodes whose graph has changed near them.
-
-        Args:
-            own: Their logits, not propagated.
-            part: All edges into them.
-            known: What :meth:`score_powers` returned of its sources, before the change.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has score powers and propagates nothing")
 
     def reads(self, num_old: int, num_nodes: int, num_layers: int) -> Reads | None:
         """Returns which part of a large graph learning a task reads; None: all of it.

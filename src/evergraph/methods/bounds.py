@@ -189,9 +189,9 @@ class Joint(Method[JointConfig]):
         return super().predict_logits(ctx)
 
     @property
-    def linear(self) -> Analytic | None:
+    def closed_form(self) -> Analytic | None:
         """The last task's closed form, where it is the learner."""
-        return self.analytic and self.analytic.linear
+        return self.analytic and self.analytic.closed_form
 
     def _propagated(self, ctx: TaskContext, logits: Tensor) -> Tensor:
         """Propagates logits with the settings' steps and teleport probability."""

@@ -10,7 +10,7 @@ import torch
 from evergraph.errors import InputError
 from evergraph.estimator.explanation import explain
 from evergraph.estimator.near import CPU
-from evergraph.estimator.novelty import Novelty, refuse
+from evergraph.estimator.novelty import Novelty
 from evergraph.estimator.state import State
 from evergraph.estimator.table_changes import like
 from evergraph.serve.requests import MOST_EXPLAINED, Question
@@ -61,7 +61,7 @@ def answer(state: State, question: Question) -> dict[str, Any]:
     asked, rows = _seen(state, question)
     told = _told(asked, question, asked.probabilities(asked.logits(CPU, rows)).numpy())
     if question.reject is not None:
-        scores, refused = refuse(asked, CPU, rows, question.reject)
+        scores, refused = Novelty.of(asked, CPU).refuse(asked, rows, question.reject)
         for node, score, novel in zip(told["nodes"], scores, refused, strict=True):
             node["novelty"] = float(score)
             node["label"] = None if novel else node["label"]

@@ -192,10 +192,9 @@ class Adjacency(OnDevice):
 
         Every node is its own neighbour in both. None where edges have no direction.
         """
-        if self.arcs is None or not self.arcs.directed:
-            return None
         looped = self.with_self_loops
-        assert looped.arcs is not None
+        if looped.arcs is None or not looped.arcs.directed:
+            return None
         there = (looped._joined_by(looped.keys[led > 0]) for led in looped.arcs.weights.t())
         to, away = (replace(graph, symmetric=False) for graph in there)
         return to, away

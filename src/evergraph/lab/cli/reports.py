@@ -6,6 +6,7 @@ What the page of a state shows is put together here: it is plain values, as thos
 from __future__ import annotations
 
 import webbrowser
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,10 +29,8 @@ from evergraph.lab.tables import make_console
 from evergraph.metrics import probability_scores
 from evergraph.stream import LabelledNodes
 
-#: The most changes that are shown, the last ones.
-MOST_CHANGES = 200
-#: The most nodes that are explained.
-MOST_EXPLAINED = 5
+#: The most changes that are shown, the last ones, and nodes that are explained.
+MOST_CHANGES, MOST_EXPLAINED = 200, 5
 #: What the page does not show of a change.
 LEFT_OUT = {"report", "arrivals", "class_accuracy", "class_judged", "class_labels"}
 
@@ -53,7 +52,8 @@ def report(
     """Turn runs, or a state, into one self-contained HTML page, and runs into figures."""
     wanted, console = check_formats(formats, figures), make_console()
     page = output or folder / "report.html"
-    if (folder / NAME).exists():
+    program = "state" if (folder / NAME).exists() else "runs"
+    if program == "state":
         if figures is not None:
             raise InputError(
                 f"Expected '--figures' with runs (got the state '{folder}'); leave it out: "
@@ -62,13 +62,12 @@ def report(
         state, version = load_state(folder)
         with make_console(stderr=True).status("Judging the state"):
             data = state_data(state, version, folder.resolve().name, pick_device("auto"))
-        write_page(data, page, "state")
         told = f"{state.config.method}, version {version}"
     else:
         with make_console(stderr=True).status("Reading runs"):  # embeddings are laid out: seconds
             data = page_data(folder)
-        write_page(data, page)
         told = f"{data['num_runs']} runs"
+    write_page(data, page, program)
     console.print(f"{told} · {page}", markup=False, soft_wrap=True)
     if open_page and not webbrowser.open(page.resolve().as_uri()):
         console.print("warning: no browser could be opened; open the file yourself", markup=False)
@@ -83,33 +82,17 @@ def state_data(state: State, version: int, title: str, device: torch.device) -> 
     judges, probability = state.judges()[0], None
     proba = state.probabilities(state.logits(device, judges.nodes))
     if judges.nodes.numel():  # as that of a run is shown
-        scores = probability_scores(proba.numpy(), judges.labels.numpy())
-        probability = {key: scores[key] for key in ("reliability", "confusion")}
-        probability |= {"ece": about["calibration_error"]}
-        probability |= {"calibrated_on": state.history[-1].calibrated_on}
-    for label, (part, count) in enumerate(zip(about["classes"], state.class_labels, strict=True)):
-        told = ([*e.class_accuracy[label:], None][0] for e in changes)  # unknown before it came
-        judged = ([*e.class_judged[label:], 0][0] for e in changes)
-        shares = [interval(*both) for both in zip(told, judged, strict=True)]
+        told = {"calibrated_on": state.history[-1].calibrated_on}
+        told["ece"] = about["calibration_error"]
+        probability = probability_scores(proba.numpy(), judges.labels.numpy()) | told
+    for part, count in zip(about["classes"], state.class_labels, strict=True):
         part |= {"name": str(part["name"]), "labels": count}
-        part |= {"accuracy": shares[-1], "over_time": shares}
-    buffer, edits = about["buffer"], about["edited_edges"]
-    kept = {
-        "bytes kept beside the network": about["memory_bytes"],
-        "nodes in the buffer": buffer["nodes"],
-        "the most it holds": buffer["size"],
-        "mean degree of these": buffer["mean_degree"] and round(buffer["mean_degree"], 1),
-        "of these without neighbour": buffer["isolated"],
-        "edges added for itself": edits["added"],
-        "edges left out for itself": edits["deleted"],
-    }
     shown = {
         "name": f"version-{version}",
         "class_names": [part["name"] for part in about["classes"]],
         "groups": [{"name": about["method"], "seeds": [0], "probability": [probability]}],
         "about": {**about, "version": version},
         "changes": [_change(entry) for entry in changes],
-        "kept": list(kept.items()),
         "why": _why(state, judges, proba),
     }
     heads = {"title": title, "version": __version__, "false_alarms": FALSE_ALARMS}
@@ -120,9 +103,9 @@ def _why(state: State, judges: LabelledNodes, proba: torch.Tensor) -> list[dict[
     """Explains the held-out nodes that are surest of a wrong class; none if nobody can."""
     if not judges.nodes.numel():
         return []
-    wrong = proba.argmax(dim=1) != judges.labels
-    worst = torch.argsort(proba.max(dim=1).values * wrong, descending=True, stable=True)
-    chosen = worst[: min(MOST_EXPLAINED, int(wrong.sum()))]
+    sure, given = proba.max(dim=1)
+    wrong = torch.nonzero(given != judges.labels).flatten()
+    chosen = wrong[torch.argsort(sure[wrong], descending=True, stable=True)][:MOST_EXPLAINED]
     try:
         found = explain(state, judges.nodes[chosen])
     except InputError:  # scores of such a method are neither linear nor a network's
@@ -135,11 +118,11 @@ def _why(state: State, judges: LabelledNodes, proba: torch.Tensor) -> list[dict[
 
 
 def _change(entry: Entry) -> dict[str, Any]:
-    found = [{**one.model_dump(), "said": "alarm" if one.alarm else ""} for one in entry.watch]
+    classes = zip_longest(entry.class_accuracy, entry.class_judged, fillvalue=0)
     return {
         **entry.model_dump(exclude=LEFT_OUT),
         "change": entry.step + 1,
         "accuracy": interval(entry.accuracy, sum(entry.class_judged)),
-        "watch": found,
+        "by_class": [interval(*one) for one in classes],
         "told": sentences(entry.watch),
     }

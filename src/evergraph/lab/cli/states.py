@@ -23,7 +23,7 @@ from evergraph.estimator.diagnosis import diagnose, noticed
 from evergraph.estimator.explanation import explain as explain_rows
 from evergraph.estimator.extended import extend
 from evergraph.estimator.inputs import Change, warn_of_extra
-from evergraph.estimator.novelty import novel_nodes, refuse
+from evergraph.estimator.novelty import Novelty, novel_nodes
 from evergraph.estimator.state import State
 from evergraph.estimator.store import Store
 from evergraph.estimator.table_changes import like, read_change
@@ -184,11 +184,9 @@ def computed(
         names: Any = known.take() if ids is None and nodes is None else []
         rows = torch.arange(len(names))
         if nodes is not None:
-            tables = {"nodes": nodes, "edges": edges}
-            change = read_change(
-                {name: read_table(path) for name, path in tables.items() if path is not None},
-                present,
-            )
+            tables = {"nodes": read_table(nodes)}
+            tables |= {"edges": read_table(edges)} if edges is not None else {}
+            change = read_change(tables, present)
             warn_of_extra(f"'{nodes}'", ["label"] if change.labels else [])
             names, (asked, rows) = change.ids, extend(present, change)
         elif ids is not None:
@@ -207,7 +205,7 @@ def computed(
         found = {"id": [str(name) for name in names], "label": labels}
         found["probability"] = best.values.tolist()
         if reject is not None:
-            scores, refused = refuse(asked, place, rows, reject)
+            scores, refused = Novelty.of(asked, place).refuse(asked, rows, reject)
             found["novelty"] = scores.tolist()
             pairs = zip(labels, refused, strict=True)
             found["label"] = [None if novel else label for label, novel in pairs]
@@ -236,8 +234,8 @@ def explain(
     present = load_learned(state, version)
     rows = present.graph.find(like(present.graph.names.kind, ids), "ids")
     found = explain_rows(present, rows)
-    content = {"nodes": [one.summary(count) for one in found]}
-    show(content, [], as_json, *(one.text(count) for one in found))
+    texts = (one.text(count) for one in found)
+    show({"nodes": [one.summary(count) for one in found]}, [], as_json, *texts)
 
 
 def inspect(

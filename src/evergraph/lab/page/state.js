@@ -55,8 +55,9 @@ function accuracy(body) {
   if (!changes.some((change) => change.accuracy.mean !== null)) return "No node is held out.";
   const host = h("div");
   const paint = (picked) => {
-    const found = picked === "all" ? changes.map((c) => c.accuracy) : about.classes[picked].over_time;
-    const points = found.map((share, at) => ({ x: changes[at].change, ...share }));
+    const unknown = { n: 0, mean: null, std: null, low: null, high: null }; // before it came
+    const share = (change) => (picked === "all" ? change.accuracy : change.by_class[picked]);
+    const points = changes.map((c) => ({ x: c.change, ...(share(c) ?? unknown) }));
     const axis = { xTitle: "after change", xName: "after change" };
     host.replaceChildren();
     linesChart(host, "Accuracy over changes", [{ name: data.order[0], points }], axis);
@@ -70,8 +71,9 @@ function accuracy(body) {
 
 function classes(body) {
   if (!about.classes.length) return "No label has been learned yet.";
+  const rows = about.classes.map((one, at) => ({ ...one, accuracy: changes.at(-1).by_class[at] }));
   body.append(
-    grid("Classes", about.classes, [
+    grid("Classes", rows, [
       ["class", "name", "Sort by name", "words"],
       ["labels", "labels", "Labels learned"],
       ["in buffer", "buffer", "Nodes kept in the buffer"],
@@ -86,7 +88,10 @@ function classes(body) {
 
 function drift(body) {
   const found = changes.flatMap(({ change, new_nodes: n, watch }) =>
-    watch.map((one) => ({ ...one, change, n, gap: { low: one.low, high: one.high } })),
+    watch.map((one) => {
+      const { low, high, alarm } = one;
+      return { ...one, change, n, gap: { low, high }, said: alarm ? "alarm" : "" };
+    }),
   );
   if (!found.length) return "No change so far brought enough nodes to compare.";
   const kinds = data.order.slice(1).filter((kind) => found.some((one) => one.kind === kind));
@@ -170,6 +175,17 @@ const unknown = about.novel && [
   ["sizes of their groups", about.novel.groups.join(", ") || "–"],
 ];
 
+const { buffer, edited_edges: edits } = about;
+const kept = [
+  ["bytes kept beside the network", about.memory_bytes],
+  ["nodes in the buffer", buffer.nodes],
+  ["the most it holds", buffer.size],
+  ["mean degree of these", buffer.mean_degree && number(buffer.mean_degree, 1)],
+  ["of these without neighbour", buffer.isolated],
+  ["edges added for itself", edits.added],
+  ["edges left out for itself", edits.deleted],
+];
+
 const PARTS = [
   ["summary", "Summary", "What the state knows, and what deserves attention.", outline],
   ["time", "Over time", "Accuracy on held-out nodes, with 95 % intervals (Wilson).", accuracy],
@@ -190,7 +206,7 @@ const PARTS = [
     ? [["novelty", "Novelty", "The last nodes without a label: how many fit no known class.", (body) => facts(body, unknown)]]
     : []),
   ["why", "Why", "Held-out nodes that are surest of a wrong class: what decided for it and against the runner-up, in percent of the margin.", why],
-  ["buffer", "Buffer", "What the method keeps.", (body) => facts(body, shown.kept)],
+  ["buffer", "Buffer", "What the method keeps.", (body) => facts(body, kept)],
   ["changes", "Changes", "What came, last first.", everyChange],
 ];
 
