@@ -106,7 +106,9 @@ def make_config(given: Mapping[str, Any], chosen: str | None = None) -> Estimato
             raise unknown_name(f"setting of method '{parameters.method}'", key, known)
     direction = options.get("direction", "auto")
     if direction not in ("auto", True, False):
-        raise InputError(f"Expected 'direction' as auto, true or false (got {direction!r}); set one.")
+        raise InputError(
+            f"Expected 'direction' as auto, true or false (got {direction!r}); set one."
+        )
     presets = read_presets().keys() - {"all"}
     if parameters.preset is not None and parameters.preset not in presets:
         raise unknown_name("preset", parameters.preset, presets)
