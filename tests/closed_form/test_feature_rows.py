@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -11,7 +12,9 @@ from conftest import to_sparse
 from evergraph.closed_form import features as module
 from evergraph.closed_form.features import EmbeddingRows, FeatureConfig, PropagatedFeatures
 from evergraph.errors import InputError
+from evergraph.kernels.ops import SparseMatrix
 from evergraph.nn.receptive_field import receptive_field
+from evergraph.stream.adjacency import Arcs
 from evergraph.validation import parse
 from support import adjacency, seeded
 
@@ -169,3 +172,37 @@ def test_rows_of_some_nodes_need_their_receptive_field_alone(monkeypatch, hops, 
     rows = PropagatedFeatures(part.features, part.graphs, config, seed=0)
     found = rows.times(torch.eye(rows.width))
     torch.testing.assert_close(found, dense(config)[wanted].float(), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("block", [1, 10**6])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_few_rows_of_a_large_graph_read_what_is_near_alone(monkeypatch, kind, block):
+    monkeypatch.setattr(module, "BLOCK", block)
+    monkeypatch.setattr(module, "HELD", 0)
+    names = ("normalisation", "self_loops", "combine", "scaling")
+    config = FeatureConfig(hops="0+2", **dict(zip(names, kind, strict=True)))
+    ring = adjacency(60, [(node, (node + 1) % 60) for node in range(60)])
+    x = torch.randn(60, 7, generator=seeded()).abs()
+    wanted, read = torch.tensor([40, 3, 3]), []
+    whole = PropagatedFeatures(x, ring, config, seed=0).own_rows(torch.arange(60))[wanted]
+    times = SparseMatrix.times
+    monkeypatch.setattr(
+        SparseMatrix,
+        "times",
+        lambda matrix, rows: read.append(matrix.pattern.columns.numel()) or times(matrix, rows),
+    )
+    few = PropagatedFeatures(x, ring, config, seed=0, known={}).rows(wanted)
+    assert torch.equal(few, whole)
+    assert read[:2] == [12, 4]  # neighbours of two nodes and of these, each with two of its own
+
+
+def test_few_rows_of_a_directed_graph_are_those_of_all(monkeypatch):
+    monkeypatch.setattr(module, "HELD", 0)
+    monkeypatch.setattr(module, "BLOCK", 1)
+    ring = adjacency(60, [(node, (node + 1) % 60) for node in range(60)])
+    led = torch.stack([(ring.src < ring.dst).float(), (ring.src > ring.dst).float()], dim=1)
+    graph = replace(ring, arcs=Arcs(led, directed=True))
+    config = FeatureConfig(hops="0+1", combine="concatenate", direction=True)
+    x, wanted = torch.randn(60, 7, generator=seeded()), torch.tensor([40, 3])
+    whole = PropagatedFeatures(x, graph, config, seed=0).own_rows(torch.arange(60))[wanted]
+    assert torch.equal(PropagatedFeatures(x, graph, config, seed=0).rows(wanted), whole)

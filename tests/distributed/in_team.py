@@ -9,7 +9,7 @@ import json
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from unittest import mock
 
 import torch
 
+from evergraph.closed_form.features import FeatureConfig, PropagatedFeatures
 from evergraph.closed_form.moments import Moments
 from evergraph.config import Variant, resolve
 from evergraph.estimator.graph import sparse as sparse_rows
@@ -75,6 +76,18 @@ def check_rows_are_fetched_from_whoever_has_them(team: Team) -> None:
         *range(sent.first, sent.last),
         *sent.halo.tolist(),
     ]
+
+
+def check_few_rows_are_those_of_all(team: Team) -> None:
+    graph, x = ring(300), torch.randn(300, 5, generator=torch.Generator().manual_seed(2))
+    config, wanted = FeatureConfig(hops="0+1+2"), torch.tensor([299, 10, 150])
+    expected = PropagatedFeatures(x, graph, config, 0).rows(wanted)
+    for make in (nullcontext, without_board):
+        with make():
+            shard = Shard.of(graph, team)
+        own = x[shard.first : shard.last]
+        found = PropagatedFeatures(own, shard, config, 0, known={}).rows(wanted)
+        torch.testing.assert_close(found, expected)
 
 
 def check_moments_of_parts_are_those_of_all(team: Team) -> None:

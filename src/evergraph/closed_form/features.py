@@ -21,7 +21,7 @@ from evergraph.device import make_generator
 from evergraph.errors import InputError
 from evergraph.files import physical_memory
 from evergraph.kernels.ops import SparseMatrix, project
-from evergraph.stream.adjacency import Adjacency
+from evergraph.stream.adjacency import Adjacency, Pattern, pointer, runs
 from evergraph.stream.features import Features, row_lengths, take_columns
 from evergraph.stream.shard import Shard
 from evergraph.team import ALONE, Team
@@ -31,6 +31,8 @@ from evergraph.validation import Config
 BLOCK = 1 << 26
 #: Most numbers of rows that are held, over all nodes; more are computed again when needed.
 HELD = 1 << 28
+#: How many times the nodes whose rows are wanted there must be for the others to be left out.
+FEW = 10
 #: ``auto`` is for a learner that chooses, as of other settings; rows are computed of one kind.
 Combine = Literal["auto", "concatenate", "sum"]
 Normalisation = Literal["auto", "symmetric", "mean"]
@@ -133,13 +135,34 @@ class PropagationMatrix:
     diagonal: Tensor | None = None  # [n]
     own: Tensor | None = None  # [n], which row each node is itself; None: in place
     shard: Shard | None = None  # whose rows are given, where several workers share a graph
+    given: Tensor | None = None  # [n], the only rows that come out defined; None: all do
 
     def times(self, rows: Tensor) -> Tensor:
         """Multiplies ``[n, b]`` from the left, without gradient."""
         read = rows if self.shard is None else self.shard.extend(rows)
         out = self.matrix.times(read.contiguous())
         itself = rows if self.own is None else rows.index_select(0, self.own)
-        return out if self.diagonal is None else out.addcmul_(self.diagonal[:, None], itself)
+        out = out if self.diagonal is None else out.addcmul_(self.diagonal[:, None], itself)
+        if self.given is None:
+            return out
+        return rows.new_empty(rows.shape).index_copy_(0, self.given, out)
+
+    def only(self, nodes: Tensor) -> PropagationMatrix:
+        """Returns a matrix that computes the rows of some nodes alone."""
+        pattern, values = self.matrix.pattern, self.matrix.values
+        counts = pattern.indptr.diff()[nodes]
+        row, place = runs(counts)
+        edges = pattern.indptr[nodes][row] + place
+        matrix = SparseMatrix(Pattern(pointer(counts), pattern.columns[edges]), values[edges])
+        diagonal = None if self.diagonal is None else self.diagonal[nodes]
+        return PropagationMatrix(matrix, diagonal, nodes, self.shard, nodes)
+
+    def read(self) -> Tensor:
+        """Lists the rows here that :meth:`only` some nodes read, those of other workers too."""
+        assert self.given is not None
+        begin = 0 if self.shard is None else self.shard.own.start
+        sources = torch.cat([self.matrix.pattern.columns.long(), self.given + begin])
+        return torch.unique(sources) if self.shard is None else self.shard.needed(sources)
 
 
 def propagation_matrix(
@@ -311,7 +334,7 @@ class PropagatedFeatures(Rows):
         known = {} if self._known is None else self._known
         if not all(one in known for one in wanted):
             powers = range(config.reach + 1)
-            parts = self._hops(powers, lambda block: self.pick(block, nodes))
+            parts = self._hops(powers, lambda block: self.pick(block, nodes), nodes)
             for way, hop in zip((*powers, *directions), parts, strict=True):
                 known[key, way] = torch.cat(hop, dim=1)
         return self._finish([known[one] for one in wanted])
@@ -349,11 +372,19 @@ class PropagatedFeatures(Rows):
         share = hops if self.config.combine == "sum" else hops**0.5
         return found.div_((share * torch.where(length > 0, length, 1))[:, :, None]).sum(dim=0)
 
-    def _hops(self, powers: Sequence[int], take: Callable[[Tensor], Tensor]) -> list[list[Tensor]]:
-        """Takes something of every block of columns of S^k X, by k and then by columns."""
+    def _hops(
+        self,
+        powers: Sequence[int],
+        take: Callable[[Tensor], Tensor],
+        wanted: Tensor | None = None,
+    ) -> list[list[Tensor]]:
+        """Takes something of every block of columns of S^k X, by k and then by columns.
+
+        What the ``wanted`` nodes do not depend on need not be right.
+        """
         count = len(powers) + 2 * (self.config.direction is True)
         hops: list[list[Tensor]] = [[] for _ in range(count)]
-        for index, _, block in self._propagated(powers):
+        for index, _, block in self._propagated(powers, wanted):
             hops[index].append(take(block))
         return hops
 
@@ -415,20 +446,42 @@ class PropagatedFeatures(Rows):
             shaped = (argument + self._phases[start : start + block.shape[1]]).cos()
         return torch.mul(shaped, (2 / self.columns) ** 0.5 / share)
 
-    def _propagated(self, powers: Sequence[int] | None = None) -> Iterator[tuple[int, int, Tensor]]:
+    def _propagated(
+        self, powers: Sequence[int] | None = None, wanted: Tensor | None = None
+    ) -> Iterator[tuple[int, int, Tensor]]:
         """Yields columns of S^k X, ``[n, b]``, with the place of k and of the first column."""
         powers = self.config.powers if powers is None else powers
+        matrices, directed = self._steps(wanted)
         for start in range(0, self.columns, self._step):
             block = self._columns(start, min(start + self._step, self.columns))
-            for index, matrix in enumerate(self.directed, len(powers)):
+            for index, matrix in enumerate(directed, len(powers)):
                 led = matrix.times(block)
                 yield index, start, led if self.places[1] is None else led[self.places[1]]
             # Where each of the nodes is among the rows, as fewer and fewer are given.
             for power, place in enumerate(self.places):
                 if power:
-                    block = self.matrices[power - 1].times(block)
+                    block = matrices[power - 1].times(block)
                 if power in powers:
                     yield powers.index(power), start, block if place is None else block[place]
+
+    def _steps(
+        self, wanted: Tensor | None
+    ) -> tuple[list[PropagationMatrix], list[PropagationMatrix]]:
+        """Returns the matrices of the steps, and of directions, as far as wanted nodes need them.
+
+        A few nodes of a large graph depend on few rows of the last step but one.
+        """
+        n = self.num_nodes if self.shard is None else self.shard.num_nodes
+        if wanted is None or isinstance(self.graph, tuple) or n < FEW * wanted.numel():
+            return self.matrices, self.directed
+        place = self.place(wanted)
+        here = torch.unique(place[place >= 0])
+        directed, steps = [matrix.only(here) for matrix in self.directed], list[PropagationMatrix]()
+        for matrix in reversed(self.matrices):
+            if steps:
+                here = steps[0].read()
+            steps.insert(0, matrix.only(here))
+        return steps, directed
 
     def _columns(self, start: int, stop: int) -> Tensor:
         """Returns columns of the features or of their projection, rows scaled as configured."""

@@ -186,6 +186,16 @@ class Shard:
                 graph = replace(graph, arcs=arcs)
             yield nodes, sources, graph
 
+    def needed(self, sources: Tensor) -> Tensor:
+        """Lists the rows of the range that some worker needs; each says which sources it does."""
+        if self.board is None:
+            own = torch.arange(self.first, self.last, device=self.device)
+            sources = torch.cat([own, self.halo])[sources]
+        needed = torch.zeros(self.num_nodes, dtype=torch.int32, device=self.device)
+        needed[sources] = 1
+        own = self.team.sum(needed)[self.first : self.last]
+        return own.nonzero().flatten()
+
     def extend(self, rows: Tensor) -> Tensor:
         """Returns the rows of all sources, ``[sources, b]``, given those of the range."""
         if self.team.size == 1:
