@@ -20,8 +20,6 @@ BINS = 15
 MOST_CLASSES = 60
 #: Logarithms of the temperatures that logits may be divided by.
 LOG_TEMPERATURES = (math.log(1e-3), math.log(1e3))
-#: How often their range is halved to find one.
-HALVINGS = 40
 #: Nodes' worth of evidence that all rows are to be divided alike, and the most rows that say.
 ALIKE, MOST_ROWS = 5, 2000
 #: Steps that estimate class shares, and the most that a share counts as being another.
@@ -204,15 +202,21 @@ def fit_temperature(logits: Array, labels: Array, weights: Array) -> float:
     is the accuracy at one. A node that is right by chance is added: a few nodes which all happen
     to be right make nothing certain.
     """
+    from scipy.optimize import brentq  # noqa: PLC0415 - slow to import, and large
+
     n, k = logits.shape
     right = np.average(logits.argmax(axis=1) == labels, weights=weights)
     wanted = (n * right + 1 / k) / (n + 1)
-    low, high = LOG_TEMPERATURES
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        sure = softmax(logits / math.exp(middle)).max(axis=1)
-        low, high = (middle, high) if np.average(sure, weights=weights) > wanted else (low, middle)
-    return math.exp((low + high) / 2)
+    below = logits - logits.max(axis=1, keepdims=True)
+
+    def excess(point: float) -> float:
+        sure = 1 / np.exp(below / math.exp(point)).sum(axis=1)
+        return float(np.average(sure, weights=weights) - wanted)
+
+    for limit, sign in zip(LOG_TEMPERATURES, (1, -1), strict=True):
+        if sign * excess(limit) <= 0:
+            return math.exp(limit)
+    return math.exp(brentq(excess, *LOG_TEMPERATURES))
 
 
 def calibrate(logits: Array, labels: Array, weights: Array) -> tuple[float, float, float | None]:
