@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import mmap
 import os
-import shutil
-import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from evergraph.files import physical_memory
 from evergraph.team import Team
 
-#: Where Linux keeps files in memory.
-MEMORY = Path("/dev/shm")
 #: What tells machines apart: the name, and when it was started.
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Board:
-    """Two sheets of float32 rows, in files without a name."""
+    """Two sheets of float32 rows, files that all workers map."""
 
     def __init__(self, team: Team) -> None:
         self.team = team
@@ -57,18 +57,28 @@ class Board:
         return sheet
 
     def _sheet(self, size: int) -> Tensor:
-        """Maps a new file into the memory of all workers."""
-        name = ""
-        if self.team.leads:
-            roomy = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 8 * size
-            place = MEMORY if roomy else None
-            with tempfile.NamedTemporaryFile(prefix="evergraph-", dir=place, delete=False) as file:
-                file.truncate(4 * size)
-                name = file.name
-        name = self.team.tell({"name": name})["name"]
-        with open(name, "r+b") as file:
-            memory = mmap.mmap(file.fileno(), 4 * size)
-        self.team.wait()
-        if self.team.leads:
-            os.unlink(name)  # it is there as long as somebody has it in memory
+        """Maps a new file into the memory of all workers; it goes when the last of them does."""
+        with _file(4 * size) if self.team.leads else nullcontext("") as path:
+            with open(self.team.tell({"path": path})["path"], "r+b") as file:
+                memory = mmap.mmap(file.fileno(), 4 * size)
+            self.team.wait()
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            with suppress(OSError):  # where Linux was built without
+                memory.madvise(mmap.MADV_HUGEPAGE)  # rows that are read lie anywhere
         return torch.from_numpy(np.frombuffer(memory, dtype=np.float32))
+
+
+@contextmanager
+def _file(size: int) -> Iterator[str]:
+    """Makes a file for a while: in memory without a name where there is room, else on disk."""
+    if hasattr(os, "memfd_create") and 2 * size < physical_memory():
+        file = os.memfd_create("evergraph")
+        try:
+            os.truncate(file, size)
+            yield f"/proc/{os.getpid()}/fd/{file}"
+        finally:
+            os.close(file)
+    else:
+        with NamedTemporaryFile(prefix="evergraph-") as named:
+            named.truncate(size)
+            yield named.name
