@@ -50,7 +50,7 @@ class Board:
         size = total * rows[0:1].numel()
         self._turn = 1 - self._turn
         if self._sheets[self._turn].numel() < size:
-            self._sheets[self._turn] = self._sheet(size)
+            self._sheets[self._turn] = self._sheet(size + size // 2)  # its pages are made once
         sheet = self._sheets[self._turn][:size].view(total, -1)
         sheet[first : first + rows.shape[0]] = rows
         self.team.wait()

@@ -191,7 +191,7 @@ class Shard:
         if self.board is None:
             own = torch.arange(self.first, self.last, device=self.device)
             sources = torch.cat([own, self.halo])[sources]
-        needed = torch.zeros(self.num_nodes, dtype=torch.int32, device=self.device)
+        needed = torch.zeros(self.num_nodes, dtype=torch.float16, device=self.device)  # few bytes
         needed[sources] = 1
         own = self.team.sum(needed)[self.first : self.last]
         return own.nonzero().flatten()
