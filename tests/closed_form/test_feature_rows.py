@@ -26,6 +26,12 @@ KINDS = list(
 NODES = torch.tensor([4, 0, 5])
 
 
+def in_blocks_of(monkeypatch: pytest.MonkeyPatch, numbers: int) -> None:
+    """Lets blocks of columns have so many numbers over all nodes, however narrow they are."""
+    monkeypatch.setattr(module, "BLOCK", numbers)
+    monkeypatch.setattr(module, "WIDE", 0)
+
+
 def dense(config: FeatureConfig) -> torch.Tensor:
     """The same rows from dense matrices."""
     a = torch.zeros(6, 6, dtype=torch.float64)
@@ -55,7 +61,7 @@ def dense(config: FeatureConfig) -> torch.Tensor:
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("hops", ["0", "2", "0+1+3"])
 def test_rows_are_those_of_dense_matrices(monkeypatch, hops, kind, sparse, block):
-    monkeypatch.setattr(module, "BLOCK", block)
+    in_blocks_of(monkeypatch, block)
     names = ("normalisation", "self_loops", "combine", "scaling")
     config = FeatureConfig(hops=hops, **dict(zip(names, kind, strict=True)))
     source = PropagatedFeatures(to_sparse(X) if sparse else X, GRAPH, config, seed=0)
@@ -76,7 +82,7 @@ def test_random_rows_do_not_depend_on_blocks_and_depend_on_the_seed(
     x = to_sparse(X) if sparse else X
     rows = {}
     for block, seed in ((10**6, 0), (12, 0), (10**6, 1)):
-        monkeypatch.setattr(module, "BLOCK", block)
+        in_blocks_of(monkeypatch, block)
         rows[block, seed] = PropagatedFeatures(x, GRAPH, config, seed).rows(NODES)
     assert rows[12, 0].shape == (3, 20)
     torch.testing.assert_close(rows[10**6, 0], rows[12, 0], rtol=0, atol=1e-6)
@@ -137,7 +143,7 @@ def test_rows_of_a_basis_are_those_of_projected_features(monkeypatch, sparse, he
 @pytest.mark.parametrize("combine", ["sum", "concatenate"])
 def test_mean_is_that_of_the_first_rows_in_any_blocks(monkeypatch, combine):
     x = torch.randn(6, 7, generator=seeded())
-    monkeypatch.setattr(module, "BLOCK", 18)  # three columns at a time
+    in_blocks_of(monkeypatch, 18)  # three columns at a time
     source = PropagatedFeatures(x, GRAPH, FeatureConfig(combine=combine), seed=0)
     expected = source.rows(torch.arange(4)).mean(dim=0)
     torch.testing.assert_close(source.mean(4), expected.double(), rtol=0, atol=1e-6)
@@ -163,7 +169,7 @@ def test_a_projection_that_cannot_fit_is_refused():
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("hops", ["0", "2", "0+1+3"])
 def test_rows_of_some_nodes_need_their_receptive_field_alone(monkeypatch, hops, kind, block):
-    monkeypatch.setattr(module, "BLOCK", block)
+    in_blocks_of(monkeypatch, block)
     names = ("normalisation", "self_loops", "combine", "scaling")
     config = FeatureConfig(hops=hops, **dict(zip(names, kind, strict=True)))
     wanted = torch.tensor([4, 5])
@@ -177,7 +183,7 @@ def test_rows_of_some_nodes_need_their_receptive_field_alone(monkeypatch, hops, 
 @pytest.mark.parametrize("block", [1, 10**6])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_few_rows_of_a_large_graph_read_what_is_near_alone(monkeypatch, kind, block):
-    monkeypatch.setattr(module, "BLOCK", block)
+    in_blocks_of(monkeypatch, block)
     monkeypatch.setattr(module, "HELD", 0)
     names = ("normalisation", "self_loops", "combine", "scaling")
     config = FeatureConfig(hops="0+2", **dict(zip(names, kind, strict=True)))
@@ -198,7 +204,7 @@ def test_few_rows_of_a_large_graph_read_what_is_near_alone(monkeypatch, kind, bl
 
 def test_few_rows_of_a_directed_graph_are_those_of_all(monkeypatch):
     monkeypatch.setattr(module, "HELD", 0)
-    monkeypatch.setattr(module, "BLOCK", 1)
+    in_blocks_of(monkeypatch, 1)
     ring = adjacency(60, [(node, (node + 1) % 60) for node in range(60)])
     led = torch.stack([(ring.src < ring.dst).float(), (ring.src > ring.dst).float()], dim=1)
     graph = replace(ring, arcs=Arcs(led, directed=True))
@@ -206,3 +212,17 @@ def test_few_rows_of_a_directed_graph_are_those_of_all(monkeypatch):
     x, wanted = torch.randn(60, 7, generator=seeded()), torch.tensor([40, 3])
     whole = PropagatedFeatures(x, graph, config, seed=0).own_rows(torch.arange(60))[wanted]
     assert torch.equal(PropagatedFeatures(x, graph, config, seed=0).rows(wanted), whole)
+
+
+def test_blocks_are_wide_where_memory_allows_and_whole_cache_lines(monkeypatch):
+    def widths(memory: int) -> list[int]:
+        monkeypatch.setattr(module, "physical_memory", lambda: memory)
+        rows = PropagatedFeatures(torch.ones(1000, 100), ring, FeatureConfig(hops="0"), seed=0)
+        return [block.shape[1] for _, block in rows.blocks()]
+
+    ring = adjacency(1000, [(node, (node + 1) % 1000) for node in range(1000)])
+    assert widths(10**9) == [100]
+    monkeypatch.setattr(module, "BLOCK", 1000)
+    assert widths(10**9) == [64, 36]
+    assert widths(64 * 40 * 1000) == [32, 32, 32, 4]
+    assert widths(64 * 10 * 1000) == [10] * 10

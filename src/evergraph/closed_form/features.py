@@ -27,8 +27,11 @@ from evergraph.stream.shard import Shard
 from evergraph.team import ALONE, Team
 from evergraph.validation import Config
 
-#: Most numbers of a block of columns, over all nodes.
-BLOCK = 1 << 26
+#: Numbers of a block of columns, over all nodes, and the columns that it has even if they are more,
+#: where memory allows: what an edge reads anywhere in memory takes as long for one as for many.
+BLOCK, WIDE = 1 << 27, 64
+#: Numbers of a cache line: blocks are so many columns wide, or a multiple.
+LINE = 16
 #: Most numbers of rows that are held, over all nodes; more are computed again when needed.
 HELD = 1 << 28
 #: How many times the nodes whose rows are wanted there must be for the others to be left out.
@@ -313,7 +316,8 @@ class PropagatedFeatures(Rows):
             self._own = config.projection or features.shape[1]
         self.columns = self._own + (config.constant is True)  # of one hop
         self.width = self.columns * config.blocks
-        self._step = max(1, min(BLOCK, memory // 64) // max(most, 1))  # columns of a block
+        step = min(max(BLOCK, WIDE * most), memory // 64) // max(most, 1)  # columns of a block
+        self._step = step // LINE * LINE or max(1, step)
         self._room = min(HELD, memory // 32)
         held = self.width * max(most, self.num_nodes)
         self._holds = config.reach > 0 and held <= self._room
