@@ -252,6 +252,8 @@ def test_everything_may_be_removed_and_come_again():
     clf = quick(settings={"epochs": 1})
     clf.learn(["a", "b"], np.eye(2)).remove(ids=["a"])  # before anything is learned
     clf.remove(ids=["b"])
+    with pytest.raises(InputError, match="'labels' to name known nodes"):
+        clf.learn([], labels={"a": "u"})
     clf.learn(["a", "b"], np.eye(2), labels=["u", "v"]).remove(ids=["a", "b"])
     assert clf.predict_proba().shape == (0, 2)
     with pytest.raises(InputError, match="2 columns"):

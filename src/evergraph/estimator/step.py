@@ -298,6 +298,8 @@ def bring_to_scale(state: State, change: Change) -> tuple[State, Change, dict[st
         most = state.graph.features
         if change.x is not None and change.x.shape[0] >= most.shape[0]:
             most = change.x
+        if not most.shape[0]:  # labels of nobody, which is refused where they are looked up
+            return state, change, {}
         scale = Scale.fit(most, scaling)
         graph = state.graph
         if graph.num_nodes:  # they came before the first labels
