@@ -92,6 +92,29 @@ function choice(label, options, value, change) {
   return h("label", { class: "choice" }, h("span", {}, label), select);
 }
 
+// Draws anew whatever its controls choose. A control is [kind, label, options, first value, whether
+// it is there], by the key that it sets. Returns what draws.
+function adjustable(body, controls, draw, props = {}) {
+  const host = h("div", props);
+  const chosen = {};
+  const paint = () => {
+    host.replaceChildren();
+    draw(host, chosen);
+  };
+  const tools = Object.entries(controls).map(([key, control]) => {
+    const [kind, label, options, first, there = true] = control;
+    chosen[key] = first;
+    const change = (value) => {
+      chosen[key] = value;
+      paint();
+    };
+    return there ? kind(label, options, first, change) : null;
+  });
+  body.append(h("div", { class: "tools" }, tools), host);
+  paint();
+  return paint;
+}
+
 // Shows a few of many; the button shows the rest.
 function some(host, items, limit, draw, noun) {
   const rest = items.slice(limit);

@@ -171,5 +171,4 @@ function edits(body, dataset) {
     note,
   );
   offer();
-  return true;
 }

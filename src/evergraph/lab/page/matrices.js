@@ -123,49 +123,25 @@ function heatMap(group, dataset, kind, seed) {
   );
 }
 
+// A control for one seed or all of them, where there are several.
+function seedChoice(seeds, all) {
+  const options = [["all", all], ...seeds.map((seed) => [String(seed), `seed ${seed}`])];
+  return [choice, "Runs", options, "all", seeds.length > 1];
+}
+
 function matrices(body, dataset) {
-  let kind = "task",
-    seed = "all";
   const seeds = [...new Set(dataset.groups.flatMap((group) => group.seeds))].sort((a, b) => a - b);
-  const host = h("div", { class: "matrices" });
-  const paint = () => {
-    host.replaceChildren();
+  const draw = (host, { kind, seed }) => {
     const groups = ordered(dataset);
     some(host, groups, 12, (group) => heatMap(group, dataset, kind, seed), "heat maps");
   };
+  const kinds = [["task", "tasks"], ["class", "classes"], ["known", "tasks, task known"]];
+  const controls = {
+    kind: [segmented, "Columns", kinds, "task"],
+    seed: seedChoice(seeds, "mean of all seeds"),
+  };
+  adjustable(body, controls, draw, { class: "matrices" });
   body.append(
-    h(
-      "div",
-      { class: "tools" },
-      segmented(
-        "Columns",
-        [
-          ["task", "tasks"],
-          ["class", "classes"],
-          ["known", "tasks, task known"],
-        ],
-        kind,
-        (value) => {
-          kind = value;
-          paint();
-        },
-      ),
-      seeds.length > 1
-        ? choice(
-            "Runs",
-            [
-              ["all", "mean of all seeds"],
-              ...seeds.map((value) => [String(value), `seed ${value}`]),
-            ],
-            seed,
-            (value) => {
-              seed = value;
-              paint();
-            },
-          )
-        : null,
-    ),
-    host,
     h(
       "ul",
       { class: "names" },
@@ -174,6 +150,4 @@ function matrices(body, dataset) {
       ),
     ),
   );
-  paint();
-  return true;
 }

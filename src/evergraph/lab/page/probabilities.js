@@ -128,12 +128,9 @@ function confusionTable(dataset, runs) {
 function probabilities(body, dataset) {
   const groups = ordered(dataset, (group) => group.probability.some((run) => run));
   if (!groups.length) return "These runs have not recorded how sure they were.";
-  let seed = "all";
   const seeds = [...new Set(groups.flatMap((group) => group.seeds))].sort((a, b) => a - b);
-  const host = h("div", { class: "reliabilities" });
-  const paint = () => {
-    host.replaceChildren();
-    const draw = (group) => {
+  const draw = (host, { seed }) => {
+    const figureOf = (group) => {
       const runs = group.probability.filter(
         (run, at) => run && (seed === "all" || String(group.seeds[at]) === seed),
       );
@@ -157,26 +154,10 @@ function probabilities(body, dataset) {
       }
       return figure;
     };
-    some(host, groups, 6, draw, "variants");
+    some(host, groups, 6, figureOf, "variants");
   };
-  if (seeds.length > 1)
-    body.append(
-      h(
-        "div",
-        { class: "tools" },
-        choice(
-          "Runs",
-          [["all", "all seeds"], ...seeds.map((value) => [String(value), `seed ${value}`])],
-          seed,
-          (value) => {
-            seed = value;
-            paint();
-          },
-        ),
-      ),
-    );
+  adjustable(body, { seed: seedChoice(seeds, "all seeds") }, draw, { class: "reliabilities" });
   body.append(
-    host,
     dataset.class_names.length > SMALL_CELLS
       ? h(
           "ul",
@@ -185,6 +166,4 @@ function probabilities(body, dataset) {
         )
       : "",
   );
-  paint();
-  return true;
 }

@@ -83,9 +83,7 @@ function stages(body, dataset) {
       Math.max(...groups.map((group) => group.stages[a] || 0)),
   );
   const hasTasks = groups.some((group) => group.by_task.length);
-  let unit = "all";
-  const host = h("div", {});
-  const paint = () => {
+  const draw = (host, { unit }) => {
     const rows = groups
       .filter((group) => unit === "all" || group.by_task.length)
       .map((group) => {
@@ -100,25 +98,14 @@ function stages(body, dataset) {
           memory: part.memory_bytes,
         };
       });
-    host.replaceChildren();
     stackedRows(host, "Seconds per stage", rows, names);
   };
   const options = [
     ["all", "whole run"],
     ...dataset.tasks.map((_, task) => [String(task), `task ${task + 1}`]),
   ];
+  adjustable(body, { unit: [choice, "Time of", options, "all", hasTasks] }, draw);
   body.append(
-    h(
-      "div",
-      { class: "tools" },
-      hasTasks
-        ? choice("Time of", options, unit, (value) => {
-            unit = value;
-            paint();
-          })
-        : null,
-    ),
-    host,
     h(
       "p",
       { class: "key" },
@@ -133,8 +120,6 @@ function stages(body, dataset) {
         names,
       ),
     );
-  paint();
-  return true;
 }
 
 function stageTable(groups, dataset, names) {

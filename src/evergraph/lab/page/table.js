@@ -58,6 +58,28 @@ function sortable(label, columns, rows, start) {
   );
 }
 
+const plainly = (value) => value ?? "–";
+const prose = (value) => plainly(value);
+const wrapped = (value) => h("span", { class: "wrapped" }, value);
+
+// Columns for sortable, as [head, key or what finds the value, meaning, what shows the value]; or
+// ready ones. What is false is left out.
+const columns = (list) =>
+  list.filter(Boolean).map((one) => {
+    if (!Array.isArray(one)) return one;
+    const [head, key, title, show = plainly] = one;
+    const value = typeof key === "string" ? (row) => row[key] : key;
+    const words = show === prose || show === wrapped;
+    const cell = (row) => show(value(row));
+    return { head, title: title || `Sort by ${head}`, words, value, cell };
+  });
+
+// A list of facts: rows of a name and its value.
+function factList(rows) {
+  const row = ([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, plainly(value)));
+  return h("dl", { class: "facts" }, rows.map(row));
+}
+
 // A table that stays as it is: rows of cells, the first of each row its head.
 function plain(label, head, rows) {
   const cell = (content, index) =>
