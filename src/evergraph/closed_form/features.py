@@ -377,10 +377,7 @@ class PropagatedFeatures(Rows):
         return found.div_((share * torch.where(length > 0, length, 1))[:, :, None]).sum(dim=0)
 
     def _hops(
-        self,
-        powers: Sequence[int],
-        take: Callable[[Tensor], Tensor],
-        wanted: Tensor | None = None,
+        self, powers: Sequence[int], take: Callable[[Tensor], Tensor], wanted: Tensor | None = None
     ) -> list[list[Tensor]]:
         """Takes something of every block of columns of S^k X, by k and then by columns.
 

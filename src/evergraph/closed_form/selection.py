@@ -24,17 +24,8 @@ from evergraph.closed_form.cross_validation import (
 )
 from evergraph.closed_form.features import FeatureConfig, Rows
 from evergraph.closed_form.moments import Moments
-from evergraph.closed_form.propagation import (
-    mean_field,
-    propagate,
-    softmax,
-    unary_terms,
-)
-from evergraph.closed_form.ridge import (
-    Ridge,
-    Weighing,
-    row_weights,
-)
+from evergraph.closed_form.propagation import mean_field, propagate, softmax, unary_terms
+from evergraph.closed_form.ridge import Ridge, Weighing, row_weights
 from evergraph.device import evenly_spaced
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.shard import Shard

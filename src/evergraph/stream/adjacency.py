@@ -78,10 +78,12 @@ class Adjacency(OnDevice):
         return graph if arcs is None else replace(graph, arcs=arcs.take(torch.argsort(keys)))
 
     @classmethod
-    def between(cls, src: Tensor, dst: Tensor, own: Tensor, whole_degree: Tensor) -> Adjacency:
+    def between(
+        cls, src: Tensor, dst: Tensor, own: Tensor, whole_degree: Tensor, arcs: Arcs | None = None
+    ) -> Adjacency:
         """Joins ``whole_degree.numel()`` sources to ``own.numel()`` nodes; edges come sorted."""
         n = own.numel()
-        return cls(n, src, dst, pointer_of(dst, n), False, whole_degree, own)
+        return cls(n, src, dst, pointer_of(dst, n), False, whole_degree, own, arcs)
 
     def _joined_by(self, keys: Tensor) -> Adjacency:
         """Returns the same nodes with the edges of other :attr:`keys`, which ascend."""
@@ -274,9 +276,10 @@ class Arcs(OnDevice):
     directed: bool  # whether it tells anything which way edges lead
     strength: Tensor | None = None  # [num_sources] float64
 
-    def take(self, edges: Tensor | slice) -> Arcs:
-        """Returns those of some edges."""
-        return replace(self, weights=self.weights[edges])
+    def take(self, edges: Tensor | slice, strength: Tensor | None = None) -> Arcs:
+        """Returns those of some edges, maybe in another part."""
+        strength = self.strength if strength is None else strength
+        return Arcs(self.weights[edges], self.directed, strength)
 
 
 @dataclass(frozen=True)
