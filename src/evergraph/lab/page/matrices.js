@@ -63,6 +63,12 @@ function walk(table) {
   return table;
 }
 
+// A figure of one variant, with what is said of it.
+function figureOf({ name }, said, ...content) {
+  const caption = h("figcaption", {}, swatch(colour(name)), name, h("small", {}, said));
+  return h("figure", { class: "matrix" }, caption, content);
+}
+
 function heatMap(group, dataset, kind, seed) {
   const picked =
     seed === "all"
@@ -96,22 +102,10 @@ function heatMap(group, dataset, kind, seed) {
       }),
     ),
   );
-  return h(
-    "figure",
-    { class: "matrix" },
-    h(
-      "figcaption",
-      {},
-      swatch(colour(group.name)),
-      group.name,
-      h(
-        "small",
-        {},
-        full.length
-          ? `PM ${number(describe(full.map((m) => m.at(-1).reduce((a, b) => a + b, 0) / m.at(-1).length)).mean, 1)}`
-          : "no such run",
-      ),
-    ),
+  const last = full.map((m) => m.at(-1).reduce((a, b) => a + b, 0) / m.at(-1).length);
+  return figureOf(
+    group,
+    full.length ? `PM ${number(describe(last).mean, 1)}` : "no such run",
     walk(
       h(
         "table",

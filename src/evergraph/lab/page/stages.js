@@ -24,18 +24,13 @@ function stackedRows(host, label, rows, names) {
     for (const value of found) {
       svg.append(
         line(x(value), 4, x(value), height - 24, { class: "grid" }),
-        text(x(value), height - 6, `${number(value, digits)} s`, {
-          class: "tick",
-          "text-anchor": "middle",
-        }),
+        text(x(value), height - 6, `${number(value, digits)} s`, "tick", "middle"),
       );
     }
     rows.forEach((row, index) => {
       const y = 21 + index * 34;
       let from = 0;
-      svg.append(
-        text(left - 6, y + 4, clip(row.name, left - 8), { class: "label", "text-anchor": "end" }),
-      );
+      svg.append(text(left - 6, y + 4, clip(row.name, left - 8), "label", "end"));
       names.forEach((stage, position) => {
         const part = row.stages[stage] || 0;
         if (!part) return;
@@ -65,7 +60,8 @@ function stackedRows(host, label, rows, names) {
           width - 2,
           y + 4,
           width > 520 ? `${seconds(row.total)} · ${bytes(row.memory)}` : seconds(row.total),
-          { class: "value", "text-anchor": "end" },
+          "value",
+          "end",
         ),
       );
     });
