@@ -227,6 +227,11 @@ class Adjacency(OnDevice):
             return self.degree.double().reciprocal()[self.dst]
         return self.weight / self.summed(self.weight)[self.dst]
 
+    def edge_values(self, node: Tensor, source: Tensor | None = None) -> Tensor:
+        """Multiplies the weights of edges by what their node and their source have, ``[E]``."""
+        values = node[self.dst] if source is None else node[self.dst] * source[self.src]
+        return values if self.weight is None else values * self.weight
+
     def has_edges(self, src: Tensor, dst: Tensor) -> Tensor:
         """Tells for each pair whether it is an edge; shapes broadcast."""
         return find_sorted(self.keys, dst * self.num_nodes + src) >= 0
