@@ -1,5 +1,11 @@
 // Tables that sort by a click or a key press on the head of a column.
 
+// A table in a frame that scrolls where it is too wide.
+function scroll(label, ...content) {
+  const props = { class: "scroll", tabindex: 0, role: "region", "aria-label": label };
+  return h("div", props, h("table", {}, content));
+}
+
 // Columns: {title, value(row), cell(row), words}; words marks a column of text.
 function sortable(label, columns, rows, start) {
   let { key, down } = start || { key: null, down: false };
@@ -51,11 +57,7 @@ function sortable(label, columns, rows, start) {
     );
   };
   paint();
-  return h(
-    "div",
-    { class: "scroll", tabindex: 0, role: "region", "aria-label": label },
-    h("table", {}, h("thead", {}, h("tr", {}, heads)), body),
-  );
+  return scroll(label, h("thead", {}, h("tr", {}, heads)), body);
 }
 
 const plainly = (value) => value ?? "–";
@@ -82,30 +84,13 @@ function factList(rows) {
 
 // A table that stays as it is: rows of cells, the first of each row its head.
 function plain(label, head, rows) {
+  const titleCell = (title, index) => h("th", { scope: "col", class: index ? "num" : "" }, title);
   const cell = (content, index) =>
     h(index ? "td" : "th", { scope: index ? null : "row", class: index ? "num" : "" }, content);
-  return h(
-    "div",
-    { class: "scroll", tabindex: 0, role: "region", "aria-label": label },
-    h(
-      "table",
-      {},
-      head &&
-        h(
-          "thead",
-          {},
-          h(
-            "tr",
-            {},
-            head.map((title, index) => h("th", { scope: "col", class: index ? "num" : "" }, title)),
-          ),
-        ),
-      h(
-        "tbody",
-        {},
-        rows.map((row) => h("tr", {}, row.map(cell))),
-      ),
-    ),
+  return scroll(
+    label,
+    head && h("thead", {}, h("tr", {}, head.map(titleCell))),
+    h("tbody", {}, rows.map((row) => h("tr", {}, row.map(cell)))),
   );
 }
 
