@@ -75,16 +75,16 @@ def predict_near(
     """Predicts nodes from their neighbourhood, ``[m, k]``, or embeds them, ``[m, d]``."""
     learner, seed = state.learner_on(device), state.config.parameters.seed
     method, (_, field, place) = learner.method, read_field(state, rows, depth, device)
-    if method.predicts_by_network:
-        assert learner.model is not None
+    closed = method.closed_form
+    if method.predicts_by_network and learner.model is not None:
         model, plain = learner.model.eval(), takes_plain_path(method)
         output: Output = model(field.features, field.graphs, field.rows, plain=plain)
-        return (output.h if embed else output.logits)[place]
-    closed = method.closed_form
-    if embed:
-        assert closed is not None
-        return closed.embed_field(field, seed=seed)[place]
-    return (closed or method).predict_field(field, len(state.classes), seed=seed)[place]
+        found = output.h if embed else output.logits
+    elif embed and closed is not None:
+        found = closed.embed_field(field, seed=seed)
+    else:
+        found = (closed or method).predict_field(field, len(state.classes), seed=seed)
+    return found[place]
 
 
 def predict_beside(state: State, rows: Tensor, powers: list[Tensor]) -> Tensor:

@@ -76,13 +76,13 @@ def find_novel(state: State) -> dict[str, Any]:
         return {"sentence": str(error)}
     likely = state.logits(CPU, found).argmax(dim=1).tolist()
     names, parts = state.graph.names.take(found.numpy()), []
-    for number in range(1, 1 + len(told["groups"])):
+    for number, size in enumerate(told["groups"], 1):
         at = np.flatnonzero(groups == number)[:MOST_SHOWN].tolist()
         nodes = [
             {"id": names[i], "novelty": float(scores[i]), "nearest": str(state.classes[likely[i]])}
             for i in at
         ]
-        parts.append({"size": told["groups"][number - 1], "nodes": nodes})
+        parts.append({"size": size, "nodes": nodes})
     return {**told, "groups": parts}
 
 

@@ -212,8 +212,7 @@ class Adjacency(OnDevice):
         looped = self.with_self_loops
         root = (self.strength.double() + 1).rsqrt()
         itself = looped.dst if self.own is None else self.own[looped.dst]
-        values = root[itself] * root[looped.src]
-        values = values if looped.weight is None else values * looped.weight
+        values = looped.edge_values(root if self.own is None else root[self.own], root)
         if self.whole_degree is not None:
             degree = self.whole_degree if self.own is None else self.whole_degree[self.own]
             stands_for = degree.double() / self.degree.clamp(min=1)

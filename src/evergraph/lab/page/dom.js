@@ -26,6 +26,7 @@ function number(value, digits = 2, sign = false) {
   return (value < 0 ? "−" : sign ? "+" : "") + text;
 }
 
+const percent = (value) => (value === null || value === undefined ? "–" : `${number(value, 1)} %`);
 const spread = (e) => number(e.mean) + (e.std === null ? "" : " ± " + number(e.std));
 const range = (low, high, sign = false) =>
   low === null || low === undefined

@@ -2,8 +2,6 @@
 
 const shown = data.datasets[0];
 const { about, changes } = shown;
-const percent = (value) => (value === null ? "–" : `${number(value, 1)} %`);
-
 const one = (value) => number(value, 1);
 const chance = (value) => (value < 1e-4 ? "< 0.0001" : number(value, 4));
 const share = (row) => row.accuracy.mean;
@@ -38,8 +36,8 @@ function outline(body) {
 function accuracy(body) {
   if (!changes.some((change) => change.accuracy.mean !== null)) return "No node is held out.";
   const draw = (host, { picked }) => {
-    const unknown = { n: 0, mean: null, std: null, low: null, high: null }; // before it came
     const judged = (change) => (picked === "all" ? change.accuracy : change.by_class[picked]);
+    const unknown = describe([]); // before a class came
     const points = changes.map((c) => ({ x: c.change, ...(judged(c) ?? unknown) }));
     const axis = { xTitle: "after change", xName: "after change" };
     linesChart(host, "Accuracy over changes", [{ name: data.order[0], points }], axis);
