@@ -144,6 +144,10 @@ def test_what_cannot_be_explained_is_refused(
         clf.explain([3])
 
 
+def test_no_node_is_explained_by_nothing(make_graph: Callable[..., Graph]):
+    assert learned(make_graph, "analytic", teleport=1).explain([]) == []
+
+
 def test_unknown_node_is_refused(make_graph: Callable[..., Graph]):
     with pytest.raises(InputError, match="999"):
         learned(make_graph, "analytic").explain([999])

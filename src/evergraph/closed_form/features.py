@@ -179,23 +179,16 @@ def propagation_matrix(
     """
     degree = (graph.strength + int(self_loops)).double()
     degree = torch.where(degree > 0, degree, 1)
-    if isinstance(graph, Shard):
-        own = degree[graph.own]
-        if normalisation == "symmetric":
-            values = graph.edge_values(own.rsqrt().float(), degree.rsqrt().float())
-        else:
-            values = graph.edge_values(own.reciprocal().float())
-        matrix = SparseMatrix(graph.pattern, values)
-        diagonal = own.reciprocal().float() if self_loops else None
-        return PropagationMatrix(matrix, diagonal, shard=graph)
     own = degree if graph.own is None else degree[graph.own]
     if normalisation == "symmetric":
-        values = own.rsqrt().float()[graph.dst] * degree.rsqrt().float()[graph.src]
+        values = graph.edge_values(own.rsqrt().float(), degree.rsqrt().float())
     else:
-        values = own.reciprocal().float()[graph.dst]
-    values = values if graph.weight is None else values * graph.weight
+        values = graph.edge_values(own.reciprocal().float())
     diagonal = own.reciprocal().float() if self_loops else None
-    return PropagationMatrix(SparseMatrix(graph.pattern, values), diagonal, graph.own)
+    matrix = SparseMatrix(graph.pattern, values)
+    if isinstance(graph, Shard):
+        return PropagationMatrix(matrix, diagonal, shard=graph)
+    return PropagationMatrix(matrix, diagonal, graph.own)
 
 
 class Panels:
@@ -377,10 +370,7 @@ class PropagatedFeatures(Rows):
         return found.div_((share * torch.where(length > 0, length, 1))[:, :, None]).sum(dim=0)
 
     def _hops(
-        self,
-        powers: Sequence[int],
-        take: Callable[[Tensor], Tensor],
-        wanted: Tensor | None = None,
+        self, powers: Sequence[int], take: Callable[[Tensor], Tensor], wanted: Tensor | None = None
     ) -> list[list[Tensor]]:
         """Takes something of every block of columns of S^k X, by k and then by columns.
 

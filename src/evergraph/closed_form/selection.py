@@ -24,17 +24,8 @@ from evergraph.closed_form.cross_validation import (
 )
 from evergraph.closed_form.features import FeatureConfig, Rows
 from evergraph.closed_form.moments import Moments
-from evergraph.closed_form.propagation import (
-    mean_field,
-    propagate,
-    softmax,
-    unary_terms,
-)
-from evergraph.closed_form.ridge import (
-    Ridge,
-    Weighing,
-    row_weights,
-)
+from evergraph.closed_form.propagation import mean_field, propagate, softmax, unary_terms
+from evergraph.closed_form.ridge import Ridge, Weighing, row_weights
 from evergraph.device import evenly_spaced
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.shard import Shard
@@ -156,30 +147,20 @@ class Selection:
         rows = [mine[evenly_spaced(mine.numel(), share, mine.device)] for mine in members]
         return torch.sort(torch.cat(rows)).values
 
-    def drop_directions(self) -> None:
-        """Leaves rows that tell in- from out-neighbours out of the choice: edges have no way."""
-        self.kinds = {name: kind for name, kind in self.kinds.items() if not kind.direction}
+    def keep_kinds(self, fit: Callable[[FeatureConfig], bool]) -> None:
+        """Leaves rows that do not fit out of the choice, unless none does."""
+        self.kinds = {name: kind for name, kind in self.kinds.items() if fit(kind)} or self.kinds
         if len(self.kinds) == 1:
             self.kind = next(iter(self.kinds.values()))
 
     def select_kind(
-        self,
-        make_rows: Callable[[FeatureConfig], Rows],
-        train: LabelledNodes,
-        most_hops: int | None = None,
+        self, make_rows: Callable[[FeatureConfig], Rows], train: LabelledNodes
     ) -> FeatureConfig:
-        """Chooses the kind of rows for good, unless that is settled.
-
-        None of more hops than ``most_hops`` is chosen unless all have more.
-        """
+        """Chooses the kind of rows for good, unless that is settled."""
         if self.kind is None:
-            kinds = self.kinds
-            if most_hops is not None:
-                near = {name: kind for name, kind in kinds.items() if kind.reach <= most_hops}
-                kinds = near or kinds
             some = train.take(self.sample(train.labels, COMPARED_NODES))
             losses, how = dict[str, Tensor | None](), (self.strengths, self.weighing)
-            for number, (name, kind) in enumerate(kinds.items()):
+            for number, (name, kind) in enumerate(self.kinds.items()):
                 rows = make_rows(kind)
                 x, mine = rows.rows(some.nodes), number % rows.team.size == rows.team.rank
                 losses[name] = leave_one_out_losses(x, some.labels, *how) if mine else None
@@ -188,7 +169,7 @@ class Selection:
                 for number, (name, loss) in enumerate(losses.items())
             }
             weights = row_weights(some.labels, self.weighing)
-            twin = next(iter(kinds.values())).model_copy(update={"constant": True})
+            twin = next(iter(self.kinds.values())).model_copy(update={"constant": True})
             name, self.kind_losses = surely_best(told, weights, twin.name)
             self.kind = self.kinds[name]
         return self.kind

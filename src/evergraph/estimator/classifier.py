@@ -19,8 +19,9 @@ from evergraph.estimator.near import embeddings
 from evergraph.estimator.novelty import REJECT, Novelty, novel_nodes
 from evergraph.estimator.parameters import Parameters
 from evergraph.estimator.state import State
-from evergraph.estimator.step import LARGE, OnEvent, advance, refit
+from evergraph.estimator.step import LARGE, advance, refit
 from evergraph.estimator.transaction import learn_together, load_state, save_state
+from evergraph.events import OnEvent
 from evergraph.stream.features import Scaling
 
 if TYPE_CHECKING:

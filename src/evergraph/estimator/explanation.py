@@ -230,7 +230,7 @@ def of_closed_form(state: State, closed: Analytic, rows: Tensor, of: Tensor) -> 
     mean = _sparse(propagation_matrix(part, "mean", self_loops=True))
     ways = [*(made.matrices[:power] for power in kind.powers), *([way] for way in made.directed)]
     solved = closed.moments.logits(closed.solved(), len(state.classes)).double() @ of.t()
-    solved = solved.view(kind.blocks, -1, len(of))
+    solved = solved.view(kind.blocks, len(solved) // kind.blocks, len(of))
     if made.directions is not None:
         d, directions = made.directions.shape[1], made.directions.double()
         solved = torch.cat([directions @ solved[:, :d], solved[:, d:]], dim=1)

@@ -527,11 +527,8 @@ class GrowingGraph:
             kept = np.zeros(self.num_edges, dtype=bool)  # from the system, as in reach
             kept[via[evenly(rank, counts[owner], FEW) | (owner < inner.size)] >> 1] = True
             stay = kept[via >> 1]
-            near, via, counts = (
-                near[stay],
-                via[stay],
-                np.bincount(owner[stay], minlength=counts.size),
-            )
+            near, via = near[stay], via[stay]
+            counts = np.bincount(owner[stay], minlength=counts.size)
             there = np.zeros(found.size, dtype=bool)
             there[: counts.size] = there[near] = True
             found, near = found[there], (np.cumsum(there) - 1)[near]
@@ -565,8 +562,8 @@ class GrowingGraph:
         for inner, outer in zip(within[:-1].tolist(), within[1:].tolist(), strict=True):
             edges = slice(0, int(counts[:inner].sum()))
             own = torch.arange(inner)
-            part = Adjacency.between(sources[edges], targets[edges], own, degree[:outer])
-            graphs.append(replace(part, arcs=self.arcs_at(via[edges], rows[:outer])))
+            ends, arcs = (sources[edges], targets[edges]), self.arcs_at(via[edges], rows[:outer])
+            graphs.append(Adjacency.between(*ends, own, degree[:outer], arcs))
         return rows, tuple(reversed(graphs))
 
     @contextmanager

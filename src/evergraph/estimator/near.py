@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -17,7 +17,6 @@ from evergraph.events import OnEvent, Stage
 from evergraph.nn.encoders import Block
 from evergraph.nn.model import Output
 from evergraph.nn.receptive_field import ReceptiveField, receptive_field
-from evergraph.stream import Adjacency
 from evergraph.stream.adjacency import find_sorted
 from evergraph.train import Learner, takes_plain_path
 
@@ -31,21 +30,20 @@ BLOCK, FEW = 10_000, 200
 #: where there are more, less far.
 NEAR, CROWD = 3, 600
 CPU = torch.device("cpu")
-#: Nodes whose features are read, a graph for every layer, and where wanted nodes are in the end.
-Part = tuple[Tensor, tuple[Adjacency, ...], Tensor | None]
 
 
-def edited_field(state: State, nodes: Tensor, depth: int) -> Part:
+def edited_field(state: State, nodes: Tensor, depth: int) -> ReceptiveField:
     """Finds what ``depth`` layers need of the graph as the method wants it, to give some nodes.
 
-    A way may lead over edges that the method added.
+    In place of features are the nodes that have them. A way may lead over edges that the method
+    added.
     """
     edits, graph = state.edits, state.graph
     if not edits:
-        return *graph.field(nodes, depth), None
+        return ReceptiveField(*graph.field(nodes, depth), None)
     if graph.arcs is not None:  # what removed edges weighed is known of the whole graph alone
         whole = edits.apply(graph.adjacency)
-        return _cut(torch.arange(graph.num_nodes), whole, nodes, depth)
+        return receptive_field(torch.arange(graph.num_nodes), whole, nodes, depth)
     # The graph may have gained or lost some of these edges itself since.
     added = edits.added[:, ~graph.has_edges(edits.added)]
     deleted = edits.deleted[:, graph.has_edges(edits.deleted)]
@@ -63,14 +61,7 @@ def edited_field(state: State, nodes: Tensor, depth: int) -> Part:
         degree = degree + sign * counts
         there.append(rows[:, (rows >= 0).all(dim=0)])
     after = replace(part.edit(*there), whole_degree=degree)
-    return _cut(near, after, torch.searchsorted(near, nodes), depth)
-
-
-def _cut(nodes: Tensor, graph: Adjacency, wanted: Tensor, depth: int) -> Part:
-    field = receptive_field(nodes, graph, wanted, depth)
-    assert isinstance(field.features, Tensor)
-    assert isinstance(field.graphs, tuple)
-    return field.features, field.graphs, field.rows
+    return receptive_field(near, after, torch.searchsorted(near, nodes), depth)
 
 
 def _others(pairs: Tensor, nodes: Tensor) -> Tensor:
@@ -84,16 +75,16 @@ def predict_near(
     """Predicts nodes from their neighbourhood, ``[m, k]``, or embeds them, ``[m, d]``."""
     learner, seed = state.learner_on(device), state.config.parameters.seed
     method, (_, field, place) = learner.method, read_field(state, rows, depth, device)
-    if method.predicts_by_network:
-        assert learner.model is not None
+    closed = method.closed_form
+    if method.predicts_by_network and learner.model is not None:
         model, plain = learner.model.eval(), takes_plain_path(method)
         output: Output = model(field.features, field.graphs, field.rows, plain=plain)
-        return (output.h if embed else output.logits)[place]
-    closed = method.closed_form
-    if embed:
-        assert closed is not None
-        return closed.embed_field(field, seed=seed)[place]
-    return (closed or method).predict_field(field, len(state.classes), seed=seed)[place]
+        found = output.h if embed else output.logits
+    elif embed and closed is not None:
+        found = closed.embed_field(field, seed=seed)
+    else:
+        found = (closed or method).predict_field(field, len(state.classes), seed=seed)
+    return found[place]
 
 
 def predict_beside(state: State, rows: Tensor, powers: list[Tensor]) -> Tensor:
@@ -132,8 +123,8 @@ def predict_by_blocks(
         for nodes in torch.split(torch.arange(n), BLOCK):
             if on_event is not None:
                 on_event(Stage(learner.next_task, "predicting", next(done), total))
-            read, (part,), _ = edited_field(state, nodes, 1)
-            yield nodes.to(device), read.to(device), part.to(device)
+            part: Any = edited_field(state, nodes, 1).to(device)
+            yield nodes.to(device), part.features, part.graphs[0]
 
     found = torch.empty(n, model.head.num_classes, device=device)
     features = state.graph.features.to(device)
@@ -163,8 +154,9 @@ def read_field(
 ) -> tuple[Tensor, ReceptiveField, Tensor]:
     """Returns nodes around some, what these hear of them, and where each is in what it gives."""
     wanted, place = torch.unique(rows, return_inverse=True)
-    nodes, graphs, at = edited_field(state, wanted, depth)
-    return nodes, ReceptiveField(state.graph.take(nodes), graphs, at).to(device), place
+    field: Any = edited_field(state, wanted, depth)
+    features = state.graph.take(field.features)
+    return field.features, replace(field, features=features).to(device), place
 
 
 @contextmanager

@@ -226,12 +226,8 @@ class State:
         Where nodes are predicted one by one, few of many judge; classes weigh as many nodes as they
         have, for probabilities as the unlabelled nodes have them.
         """
-        k, (judges, weights), (logits, shifted) = (
-            len(self.classes),
-            self.judges(),
-            self.shifted(device),
-        )
-        labels = judges.labels
+        (judges, weights), (logits, shifted) = self.judges(), self.shifted(device)
+        k, labels = len(self.classes), judges.labels
         if not labels.numel():
             own = self.learner.method.temperature
             on, temperature = (None, 1.0) if own is None else ("left-out nodes", own)

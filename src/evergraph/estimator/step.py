@@ -5,7 +5,7 @@ All that a change goes through is here, in order: checks, scale, graph, labels, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -23,15 +23,8 @@ from evergraph.estimator.config import NETWORK, USUAL, make_config
 from evergraph.estimator.diagnosis import no_longer_exact, what_stays
 from evergraph.estimator.graph import GrowingGraph, Grown, Id, Neighbourhood, kind_of, show
 from evergraph.estimator.inputs import Change
-from evergraph.estimator.state import (
-    Edits,
-    Entry,
-    GrownLabels,
-    State,
-    draw_share,
-    move,
-)
-from evergraph.events import Event, Stage
+from evergraph.estimator.state import Edits, Entry, GrownLabels, State, draw_share, move
+from evergraph.events import OnEvent, Stage
 from evergraph.stream import GraphView, LabelledNodes, Part, SparseRows
 from evergraph.stream.features import Scale, row_lengths
 from evergraph.team import ALONE, Team
@@ -48,7 +41,6 @@ from evergraph.train import (
     started,
 )
 
-OnEvent = Callable[[Event], None]
 #: Above so many nodes a method that learns locally is shown what is around its nodes alone.
 LARGE = 50_000
 #: Rows of such length are tried before they are taken in.
@@ -472,11 +464,8 @@ def _learn(
         grants={need: LabelledNodes(place(g.nodes), g.labels) for need, g in grants.items()},
         part=part_of,
     ).to(device)
-    sizes, model, seed = (
-        (view.num_nodes, view.adjacency.num_edges),
-        config.model,
-        config.parameters.seed,
-    )
+    sizes, model = (view.num_nodes, view.adjacency.num_edges), config.model
+    seed = config.parameters.seed
     plan = plan_for(learner, sizes, view.features, model, config.training, device=device)
     ctx = make_context(learner, view, model, config.training, plan, seed=seed, team=team)
     ctx.class_names = [str(name) for name in state.classes]

@@ -15,17 +15,12 @@ import torch
 from evergraph.errors import InputError, unknown_name
 from evergraph.estimator.blocks import Damage, Stored
 from evergraph.estimator.config import EstimatorConfig, make_config
-from evergraph.estimator.content import (
-    change_content,
-    restore_change,
-    restore_state,
-    state_content,
-)
+from evergraph.estimator.content import change_content, restore_change, restore_state, state_content
 from evergraph.estimator.inputs import Change
 from evergraph.estimator.state import State
-from evergraph.estimator.step import OnEvent, Prepared, complete, prepare
+from evergraph.estimator.step import Prepared, complete, prepare
 from evergraph.estimator.store import DESCENT, Store
-from evergraph.events import Stage
+from evergraph.events import OnEvent, Stage
 from evergraph.launch import check_workers, launch
 from evergraph.methods import method_class
 from evergraph.team import ALONE, Team

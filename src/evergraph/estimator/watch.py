@@ -23,6 +23,7 @@ from evergraph.estimator.inputs import Change
 from evergraph.estimator.state import MOST_JUDGED, Comparison, State
 from evergraph.metrics import Array
 from evergraph.stream import LabelledNodes
+from evergraph.stream.features import take_columns
 
 #: So many newcomers, or judges of a class, can tell anything: fewer are not compared with others.
 FEW_NEWCOMERS, FEW_JUDGES = 50, 5
@@ -185,7 +186,8 @@ def _confidence(state: State, new: Tensor, first: int, device: torch.device) -> 
 
 def _features(state: State, new: Tensor, old: Tensor) -> list[Comparison]:
     """Compares every column: how often it is not zero, or its distribution where it seldom is."""
-    x, y = (x if isinstance(x, Tensor) else x.dense() for x in map(state.graph.take, (new, old)))
+    every = (0, state.graph.width)
+    x, y = (take_columns(state.graph.take(rows), *every) for rows in (new, old))
     some, others = ((side != 0).sum(dim=0).numpy() for side in (x, y))
     found = _shares((some, len(x)), (others, len(y)))
     usual = np.flatnonzero(some + others > (len(x) + len(y)) / 2)
@@ -194,10 +196,7 @@ def _features(state: State, new: Tensor, old: Tensor) -> list[Comparison]:
 
 
 def _shares(now: tuple[Any, Any], then: tuple[Any, Any], *, fewer: bool = False) -> Array:
-    """Tests shares, (part, count), by Fisher: by the lower tail, or twice the smaller one.
-
-    Returns comparisons as :func:`_decide` takes them.
-    """
+    """Tests shares, (part, count), by Fisher: by the lower tail, or twice the smaller one."""
     from scipy.stats import hypergeom  # noqa: PLC0415 - slow to import
 
     law = hypergeom(now[1] + then[1], now[0] + then[0], now[1])
@@ -207,10 +206,7 @@ def _shares(now: tuple[Any, Any], then: tuple[Any, Any], *, fewer: bool = False)
 
 
 def _distributions(x: Tensor, y: Tensor) -> Array:
-    """Tests columns by Kolmogorov and Smirnov; shares are those above where they differ most.
-
-    Returns what :func:`_shares` does.
-    """
+    """Tests columns by Kolmogorov and Smirnov; shares are those above where they differ most."""
     from scipy.special import kolmogorov  # noqa: PLC0415 - slow to import
 
     sides = [side.t().double().contiguous().sort().values for side in (x, y)]
@@ -270,9 +266,8 @@ def features_alone(state: State, trained: LabelledNodes, device: torch.device) -
 
 def _with_constant(state: State, nodes: Tensor) -> Tensor:
     """Returns features of about length one and a column of ones, ``[m, d + 1]``."""
-    x = state.graph.take(nodes)
-    dense = (x if isinstance(x, Tensor) else x.dense()).double() / x.shape[1] ** 0.5
-    return torch.cat([dense, torch.ones(len(dense), 1, dtype=torch.float64)], dim=1)
+    x = take_columns(state.graph.take(nodes), 0, state.graph.width).double()
+    return torch.cat([x / x.shape[1] ** 0.5, torch.ones_like(x[:, :1])], dim=1)
 
 
 def _some(rows: Tensor, most: int) -> Tensor:

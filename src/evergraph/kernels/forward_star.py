@@ -74,12 +74,8 @@ def reach(
     for step in range(depth):
         begin, inner = inner, num_found
         met, arrived = _follow(head, following, limit, found[begin:inner], degree)
-        others = np.empty(arrived.size, dtype=np.int64)
-        for k in range(arrived.size):
-            others[k] = ends[arrived[k] ^ 1]
         at = np.empty(arrived.size, dtype=np.int64)
-        for k in range(arrived.size):
-            other = others[k]
+        for k, other in enumerate(ends[arrived ^ 1]):
             if not place[other]:
                 found[num_found] = other
                 num_found += 1
@@ -99,19 +95,12 @@ def _follow(
 
     Chains are followed side by side: memory that is far away is waited for once, not for each end.
     """
-    counts, first = np.zeros(nodes.size, dtype=np.int64), np.empty(nodes.size, dtype=np.int64)
-    current, going = np.empty(nodes.size, dtype=np.int64), np.empty(nodes.size, dtype=np.int64)
-    room = num_going = 0
-    for at in range(nodes.size):
-        first[at] = room
-        room += degree[nodes[at]]
-        current[at] = head[nodes[at]]
-        going[num_going] = at
-        num_going += current[at] >= 0
-    arrived = np.empty(room, dtype=np.int64)
-    while num_going:
+    counts, room, current = np.zeros(nodes.size, dtype=np.int64), degree[nodes], head[nodes]
+    first, going = np.cumsum(room) - room, np.flatnonzero(current >= 0)
+    arrived = np.full(room.sum(), -1)
+    while going.size:
         still = 0
-        for k in range(num_going):
+        for k in range(going.size):
             at = going[k]
             end = current[at]
             if end < limit:
@@ -120,12 +109,5 @@ def _follow(
             current[at] = following[end]
             going[still] = at
             still += current[at] >= 0
-        num_going = still
-    total = counts.sum()
-    if total < room:
-        kept = 0
-        for at in range(nodes.size):
-            for k in range(first[at], first[at] + counts[at]):
-                arrived[kept] = arrived[k]
-                kept += 1
-    return counts, arrived[:total].copy()
+        going = going[:still]
+    return counts, arrived[arrived >= 0]

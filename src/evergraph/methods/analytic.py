@@ -160,7 +160,9 @@ class Analytic(Method[AnalyticConfig]):
                     "Expected a graph whose edges have directions beside 'direction' (got one "
                     "without, as in every run); leave the setting out or use the estimator."
                 )
-            selection.drop_directions()
+            selection.keep_kinds(lambda kind: not kind.direction)
+        if ctx.view.part and self._may_be_local:
+            selection.keep_kinds(lambda kind: kind.reach <= NEAR)
         width, basis = features.shape[1], None
         if selection.kind is None and min(trained.nodes.numel(), width) > 2 * COMPARED_COLUMNS:
             basis = principal_directions(features, COMPARED_COLUMNS, ctx.seed, ctx.graph.team)
@@ -169,7 +171,6 @@ class Analytic(Method[AnalyticConfig]):
         kind = selection.select_kind(
             lambda kind: PropagatedFeatures(features, graph, kind, seed, basis, known=shared),
             trained,
-            most_hops=NEAR if ctx.view.part and self._may_be_local else None,
         )
         count = config.columns(width, kind)
         if count < width and config.projection is None:

@@ -20,19 +20,19 @@ from evergraph.nn import ModelConfig
 PRECISIONS = {"double": torch.float64, "single": torch.float32}
 #: Settings that 0.1.0 had under another name; its share was 1 − teleport.
 FORMER = {"teleport": "share", "mean_field": "beliefs"}
-#: Rows to choose from: hops, how they are combined, and the normalisation of edges. Used are the
-#: first unless others are better by more than the noise; from a node's own features alone to its
-#: surroundings alone.
+#: Rows to choose from: hops, how they are combined, the normalisation of edges, and whether their
+#: directions count. Used are the first unless others are better by more than the noise; from a
+#: node's own features alone to its surroundings alone.
 ROWS = (
-    ("0+1+2", "sum", "symmetric"),
-    ("0", "sum", "symmetric"),
-    ("0+1", "sum", "symmetric"),
-    ("0+1+2+3", "sum", "symmetric"),
-    ("2+3", "sum", "symmetric"),
-    ("0+1+2", "concatenate", "mean"),
+    ("0+1+2", "sum", "symmetric", False),
+    ("0", "sum", "symmetric", False),
+    ("0+1", "sum", "symmetric", False),
+    ("0+1+2+3", "sum", "symmetric", False),
+    ("2+3", "sum", "symmetric", False),
+    ("0+1+2", "concatenate", "mean", False),
+    ("0+1", "concatenate", "mean", True),
+    ("0+1+2", "concatenate", "mean", True),
 )
-#: Rows with directions to choose from, where there are any.
-DIRECTED = (("0+1", "concatenate", "mean"), ("0+1+2", "concatenate", "mean"))
 #: Most columns of hops side by side, for to solve takes columns³.
 SIDE_BY_SIDE = 1_536
 
@@ -153,17 +153,16 @@ class AnalyticConfig(FeatureConfig, BufferConfig):
 
         Where a constant is chosen, the first two are there with one as well.
         """
-        given = {name: getattr(self, name) for name in ("hops", "combine", "normalisation")}
-        given = {name: value for name, value in given.items() if value != "auto"}
+        names = ("hops", "combine", "normalisation", "direction")
+        given = {name: getattr(self, name) for name in names[:3] if getattr(self, name) != "auto"}
         shared = self.model_dump(include=set(FeatureConfig.model_fields))
-        shared |= {"constant": self.constant is True, "direction": False}
+        shared |= {"constant": self.constant is True}
+        allowed = {False: self.direction is not True, True: self._has_directed}
         found: dict[str, FeatureConfig] = {}
-        options = [(usual, False) for usual in ROWS if self.direction is not True]
-        options += [(usual, True) for usual in DIRECTED if self._has_directed]
-        for usual, directed in options:
-            chosen = dict(zip(("hops", "combine", "normalisation"), usual, strict=True)) | given
-            kind = FeatureConfig(**{**shared, **chosen, "direction": directed})
-            found.setdefault(kind.name, kind)
+        for usual in ROWS:
+            if allowed[usual[-1]]:
+                kind = FeatureConfig(**{**shared, **dict(zip(names, usual, strict=True)), **given})
+                found.setdefault(kind.name, kind)
         kinds = list(found.values())
         if self.constant == "auto":
             kinds += [kind.model_copy(update={"constant": True}) for kind in kinds[:2]]

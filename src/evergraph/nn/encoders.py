@@ -14,14 +14,7 @@ from torch import Tensor, nn
 
 from evergraph.kernels import has_kernels
 from evergraph.kernels.attention import AttentionPath, LayerWeights, attend, attend_plain
-from evergraph.kernels.ops import (
-    Activation,
-    SparseMatrix,
-    dropout,
-    linear,
-    project,
-    relu_dropout,
-)
+from evergraph.kernels.ops import Activation, SparseMatrix, dropout, linear, project, relu_dropout
 from evergraph.nn.receptive_field import Graphs
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.features import Features

@@ -52,11 +52,8 @@ def receptive_field(
             sources = torch.arange(n, device=graph.device)
         place = _places(sources, n)
         degree = graph.degree if graph.whole_degree is None else graph.whole_degree
-        part = Adjacency.between(place[src], owner, place[targets], degree[sources])
-        if graph.arcs is not None:
-            arcs = replace(graph.arcs.take(heard), strength=graph.strength[sources])
-            part = replace(part, arcs=arcs)
-        graphs.append(part)
+        arcs = graph.arcs and graph.arcs.take(heard, graph.strength[sources])
+        graphs.append(Adjacency.between(place[src], owner, place[targets], degree[sources], arcs))
         targets = sources
     cut = features if targets.numel() == n else features[targets]
     return ReceptiveField(cut, tuple(reversed(graphs)), rows)

@@ -26,14 +26,7 @@ from evergraph.estimator.state import State
 from evergraph.estimator.store import Store
 from evergraph.estimator.transaction import load_state
 from evergraph.serve.requests import Question
-from evergraph.serve.version import (
-    SCORES,
-    answer,
-    answer_all,
-    as_arrow,
-    describe_node,
-    predict_all,
-)
+from evergraph.serve.version import SCORES, answer, answer_all, as_arrow, describe_node, predict_all
 from evergraph.serve.watching import describe, find_novel
 from evergraph.serve.worker import log
 

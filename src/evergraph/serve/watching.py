@@ -14,10 +14,12 @@ import numpy as np
 import torch
 
 from evergraph.errors import InputError
+from evergraph.estimator.diagnosis import noticed
 from evergraph.estimator.near import CPU
 from evergraph.estimator.novelty import LOOKED_AT, Novelty, novel_nodes
 from evergraph.estimator.state import Entry, State
 from evergraph.estimator.transaction import load_state
+from evergraph.estimator.watch import KINDS, interval
 
 #: The most changes that are shown, the last ones, and nodes of a group of novel ones.
 MOST_CHANGES, MOST_SHOWN = 200, 20
@@ -25,8 +27,6 @@ MOST_CHANGES, MOST_SHOWN = 200, 20
 
 def describe(state: State) -> dict[str, Any]:
     """Tells how a state has fared, and what deserves attention; nothing is predicted."""
-    from evergraph.estimator.diagnosis import noticed  # noqa: PLC0415 - SciPy's tests are large
-
     last, held = state.history[-1] if state.history else None, state.held_out.labels
     judged = torch.bincount(held, minlength=len(state.classes)).tolist()
     accuracy = list(last.class_accuracy) if last is not None else []
@@ -52,12 +52,10 @@ def alarms(state: State) -> dict[str, int]:
     """Counts the alarms of the last change by their kind."""
     last = state.history[-1].watch if state.history else []
     kinds = [one.kind for one in last if one.alarm]
-    return {kind: kinds.count(kind) for kind in ("accuracy", "confidence", "features", "degrees")}
+    return {kind: kinds.count(kind) for kind in KINDS}
 
 
 def _change(entry: Entry) -> dict[str, Any]:
-    from evergraph.estimator.watch import interval  # noqa: PLC0415 - as above
-
     return {
         **{"change": entry.step + 1, "kind": entry.kind, "nodes": entry.num_nodes},
         **{"labels": entry.trained_on, "classes": len(entry.class_accuracy)},
@@ -78,13 +76,13 @@ def find_novel(state: State) -> dict[str, Any]:
         return {"sentence": str(error)}
     likely = state.logits(CPU, found).argmax(dim=1).tolist()
     names, parts = state.graph.names.take(found.numpy()), []
-    for number in range(1, 1 + len(told["groups"])):
+    for number, size in enumerate(told["groups"], 1):
         at = np.flatnonzero(groups == number)[:MOST_SHOWN].tolist()
         nodes = [
             {"id": names[i], "novelty": float(scores[i]), "nearest": str(state.classes[likely[i]])}
             for i in at
         ]
-        parts.append({"size": told["groups"][number - 1], "nodes": nodes})
+        parts.append({"size": size, "nodes": nodes})
     return {**told, "groups": parts}
 
 

@@ -78,10 +78,12 @@ class Adjacency(OnDevice):
         return graph if arcs is None else replace(graph, arcs=arcs.take(torch.argsort(keys)))
 
     @classmethod
-    def between(cls, src: Tensor, dst: Tensor, own: Tensor, whole_degree: Tensor) -> Adjacency:
+    def between(
+        cls, src: Tensor, dst: Tensor, own: Tensor, whole_degree: Tensor, arcs: Arcs | None = None
+    ) -> Adjacency:
         """Joins ``whole_degree.numel()`` sources to ``own.numel()`` nodes; edges come sorted."""
         n = own.numel()
-        return cls(n, src, dst, pointer_of(dst, n), False, whole_degree, own)
+        return cls(n, src, dst, pointer_of(dst, n), False, whole_degree, own, arcs)
 
     def _joined_by(self, keys: Tensor) -> Adjacency:
         """Returns the same nodes with the edges of other :attr:`keys`, which ascend."""
@@ -210,8 +212,7 @@ class Adjacency(OnDevice):
         looped = self.with_self_loops
         root = (self.strength.double() + 1).rsqrt()
         itself = looped.dst if self.own is None else self.own[looped.dst]
-        values = root[itself] * root[looped.src]
-        values = values if looped.weight is None else values * looped.weight
+        values = looped.edge_values(root if self.own is None else root[self.own], root)
         if self.whole_degree is not None:
             degree = self.whole_degree if self.own is None else self.whole_degree[self.own]
             stands_for = degree.double() / self.degree.clamp(min=1)
@@ -224,6 +225,11 @@ class Adjacency(OnDevice):
         if self.weight is None:
             return self.degree.double().reciprocal()[self.dst]
         return self.weight / self.summed(self.weight)[self.dst]
+
+    def edge_values(self, node: Tensor, source: Tensor | None = None) -> Tensor:
+        """Multiplies the weights of edges by what their node and their source have, ``[E]``."""
+        values = node[self.dst] if source is None else node[self.dst] * source[self.src]
+        return values if self.weight is None else values * self.weight
 
     def has_edges(self, src: Tensor, dst: Tensor) -> Tensor:
         """Tells for each pair whether it is an edge; shapes broadcast."""
@@ -274,9 +280,10 @@ class Arcs(OnDevice):
     directed: bool  # whether it tells anything which way edges lead
     strength: Tensor | None = None  # [num_sources] float64
 
-    def take(self, edges: Tensor | slice) -> Arcs:
-        """Returns those of some edges."""
-        return replace(self, weights=self.weights[edges])
+    def take(self, edges: Tensor | slice, strength: Tensor | None = None) -> Arcs:
+        """Returns those of some edges, maybe in another part."""
+        strength = self.strength if strength is None else strength
+        return Arcs(self.weights[edges], self.directed, strength)
 
 
 @dataclass(frozen=True)

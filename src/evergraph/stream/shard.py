@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -55,7 +55,7 @@ class Shard:
         bounds = even_bounds(graph.indptr, team.size)
         first, last = bounds[team.rank : team.rank + 2].tolist()
         begin, end = graph.indptr[first], graph.indptr[last]
-        arcs = None if graph.arcs is None else graph.arcs.take(slice(int(begin), int(end)))
+        arcs = graph.arcs and graph.arcs.take(slice(int(begin), int(end)))
         src, indptr = graph.src[begin:end], graph.indptr[first : last + 1] - begin
         board = Board.of(team, graph.device)
         if board is not None:
@@ -180,11 +180,8 @@ class Shard:
             sources, place = torch.unique(read, return_inverse=True)
             own, src = place.tensor_split([nodes.numel()])
             dst = runs(pointer[begin : end + 1].diff())[0]
-            graph = Adjacency.between(src, dst, own, degree[sources])
-            if self.arcs is not None:
-                arcs = replace(self.arcs.take(edges), strength=self.strength[sources])
-                graph = replace(graph, arcs=arcs)
-            yield nodes, sources, graph
+            arcs = self.arcs and self.arcs.take(edges, self.strength[sources])
+            yield nodes, sources, Adjacency.between(src, dst, own, degree[sources], arcs)
 
     def needed(self, sources: Tensor) -> Tensor:
         """Lists the rows of the range that some worker needs; each says which sources it does."""

@@ -487,9 +487,13 @@ def test_page_of_a_state_shows_every_section(open_page: OpenPage, state_page: Pa
     page.locator("#why select").select_option(index=1)
     wait_until(page, "document.querySelectorAll('#why svg').length === 2")
     assert (sum(map(int, colours(page)[0][4:-1].split(","))) > 384) == (look == "light")
-    lines = page.locator("#drift path.series").count()
-    page.locator("#drift .legend button", has_text="features").click()
-    wait_until(page, f"document.querySelectorAll('#drift path.series').length === {lines - 1}")
+    ways = "[...document.querySelectorAll('#drift path.series')].map((e) => e.getAttribute('d'))"
+    drawn, button = page.evaluate(ways), page.locator("#drift .legend button", has_text="features")
+    button.click()
+    wait_until(page, f"{ways}.length === {len(drawn) - 1}")
+    button.click()
+    wait_until(page, f"{ways}.length === {len(drawn)}")
+    assert page.evaluate(ways) == drawn
 
 
 @pytest.mark.parametrize("width", [320, 390])

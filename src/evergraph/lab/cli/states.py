@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 import typer
 
@@ -181,8 +182,7 @@ def computed(
         progress.stage("opening the state")
         present, team = load_learned(state, version), Team.join()
         known, asked = present.graph.names, present
-        names: Any = known.take() if ids is None and nodes is None else []
-        rows = torch.arange(len(names))
+        names: Any
         if nodes is not None:
             tables = {"nodes": read_table(nodes)}
             tables |= {"edges": read_table(edges)} if edges is not None else {}
@@ -192,6 +192,8 @@ def computed(
         elif ids is not None:
             names = like(known.kind, read_table(ids).ids(unique=False))
             rows = present.graph.find(names, "ids")
+        else:
+            names, rows = known.take(), torch.arange(len(known))
         progress.stage("predicting")
         if team.size > 1:
             if ids is None and nodes is None:
@@ -201,15 +203,12 @@ def computed(
                 return {}
         logits = asked.logits(place := pick_device(device), rows, progress)
         best = asked.probabilities(logits).max(dim=1)
-        labels: list[Any] = [str(present.classes[label]) for label in best.indices.tolist()]
-        found = {"id": [str(name) for name in names], "label": labels}
-        found["probability"] = best.values.tolist()
+        labels = np.array(list(map(str, present.classes)), dtype=object)[best.indices.numpy()]
+        found = {"id": list(map(str, names)), "label": labels, "probability": best.values}
         if reject is not None:
-            scores, refused = Novelty.of(asked, place).refuse(asked, rows, reject)
-            found["novelty"] = scores.tolist()
-            pairs = zip(labels, refused, strict=True)
-            found["label"] = [None if novel else label for label, novel in pairs]
-    return found
+            found["novelty"], refused = Novelty.of(asked, place).refuse(asked, rows, reject)
+            labels[refused] = None
+    return {name: values if name == "id" else values.tolist() for name, values in found.items()}
 
 
 def load_learned(folder: Path, version: int | None) -> State:

@@ -13,11 +13,8 @@ function changes(group, reference) {
 
 function ablation(body, dataset) {
   if (dataset.groups.length < 2) return "Only one variant was run on this dataset.";
-  let metric = "pm",
-    form = "bars";
   const groups = ordered(dataset);
-  const host = h("div", {});
-  const paint = () => {
+  const draw = (host, { metric, form }) => {
     const rows = groups.map((group) => {
       const found = group.estimates[metric];
       return {
@@ -36,31 +33,14 @@ function ablation(body, dataset) {
         ],
       };
     });
-    host.replaceChildren();
     rowsChart(host, `${METRICS[metric]} of every variant`, rows, { bars: form === "bars" });
   };
+  const controls = {
+    metric: [segmented, "Metric", Object.entries(METRICS), "pm"],
+    form: [segmented, "Axis", [["bars", "from zero"], ["dots", "zoomed"]], "bars"],
+  };
+  adjustable(body, controls, draw);
   body.append(
-    h(
-      "div",
-      { class: "tools" },
-      segmented("Metric", Object.entries(METRICS), metric, (value) => {
-        metric = value;
-        paint();
-      }),
-      segmented(
-        "Axis",
-        [
-          ["bars", "from zero"],
-          ["dots", "zoomed"],
-        ],
-        form,
-        (value) => {
-          form = value;
-          paint();
-        },
-      ),
-    ),
-    host,
     h(
       "p",
       { class: "key" },
@@ -70,6 +50,4 @@ function ablation(body, dataset) {
         : null,
     ),
   );
-  paint();
-  return true;
 }

@@ -59,5 +59,4 @@ function bufferFacts(body, dataset) {
     })),
   ];
   body.append(sortable("The buffer", columns, groups));
-  return true;
 }

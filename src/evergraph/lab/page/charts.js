@@ -125,7 +125,8 @@ function chart(host, label, height, draw) {
   return frame;
 }
 
-const text = (x, y, words, props) => s("text", { x, y, ...props }, words);
+const text = (x, y, words, look, anchor) =>
+  s("text", { x, y, class: look, "text-anchor": anchor }, words);
 const line = (x1, y1, x2, y2, props) => s("line", { x1, y1, x2, y2, ...props });
 
 // Cuts words that would not fit; about 7 units a letter.

@@ -4,10 +4,7 @@ function differences(body, dataset) {
   if (dataset.groups.length < 2)
     return "Only one variant was run on this dataset, so there is nothing to compare.";
   const names = ordered(dataset).map((group) => group.name);
-  let reference = names[0],
-    metric = "pm";
-  const host = h("div", {});
-  const paint = () => {
+  const draw = (host, { reference, metric }) => {
     const mine = dataset.groups.find((group) => group.name === reference);
     const rows = names
       .filter((name) => name !== reference)
@@ -36,31 +33,17 @@ function differences(body, dataset) {
           colour: good === null ? "var(--muted)" : good ? "var(--good)" : "var(--bad)",
         };
       });
-    host.replaceChildren();
     rowsChart(host, `Differences in ${METRICS[metric]} between ${reference} and the others`, rows, {
       origin: 0,
       sign: true,
     });
   };
+  const controls = {
+    reference: [choice, "Compare", names.map((name) => [name, name]), names[0]],
+    metric: [segmented, "in", Object.entries(METRICS), "pm"],
+  };
+  adjustable(body, controls, draw);
   body.append(
-    h(
-      "div",
-      { class: "tools" },
-      choice(
-        "Compare",
-        names.map((name) => [name, name]),
-        reference,
-        (value) => {
-          reference = value;
-          paint();
-        },
-      ),
-      segmented("in", Object.entries(METRICS), metric, (value) => {
-        metric = value;
-        paint();
-      }),
-    ),
-    host,
     h(
       "p",
       { class: "key" },
@@ -69,6 +52,4 @@ function differences(body, dataset) {
       h("span", {}, swatch("var(--muted)"), "not distinguishable: the interval holds zero"),
     ),
   );
-  paint();
-  return true;
 }

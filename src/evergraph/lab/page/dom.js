@@ -26,6 +26,7 @@ function number(value, digits = 2, sign = false) {
   return (value < 0 ? "−" : sign ? "+" : "") + text;
 }
 
+const percent = (value) => (value === null || value === undefined ? "–" : `${number(value, 1)} %`);
 const spread = (e) => number(e.mean) + (e.std === null ? "" : " ± " + number(e.std));
 const range = (low, high, sign = false) =>
   low === null || low === undefined
@@ -90,6 +91,29 @@ function choice(label, options, value, change) {
     options.map(([key, text]) => h("option", { value: key, selected: key === value }, text)),
   );
   return h("label", { class: "choice" }, h("span", {}, label), select);
+}
+
+// Draws anew whatever its controls choose. A control is [kind, label, options, first value, whether
+// it is there], by the key that it sets. Returns what draws.
+function adjustable(body, controls, draw, props = {}) {
+  const host = h("div", props);
+  const chosen = {};
+  const paint = () => {
+    host.replaceChildren();
+    draw(host, chosen);
+  };
+  const tools = Object.entries(controls).map(([key, control]) => {
+    const [kind, label, options, first, there = true] = control;
+    chosen[key] = first;
+    const change = (value) => {
+      chosen[key] = value;
+      paint();
+    };
+    return there ? kind(label, options, first, change) : null;
+  });
+  body.append(h("div", { class: "tools" }, tools), host);
+  paint();
+  return paint;
 }
 
 // Shows a few of many; the button shows the rest.

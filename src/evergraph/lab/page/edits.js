@@ -46,12 +46,10 @@ function drawEgo(svg, width, height, node, dataset, phase) {
       }),
     );
     const side = Math.sign(Math.round(x - cx));
+    const anchor = ["end", "middle", "start"][side + 1];
     if (placed.length <= 14)
       svg.append(
-        text(x + side * 15, y + (side ? 4 : y < cy ? -15 : 24), String(id), {
-          class: "ego-name",
-          "text-anchor": side > 0 ? "start" : side < 0 ? "end" : "middle",
-        }),
+        text(x + side * 15, y + (side ? 4 : y < cy ? -15 : 24), String(id), "ego-name", anchor),
       );
     marks.push({
       x,
@@ -171,5 +169,4 @@ function edits(body, dataset) {
     note,
   );
   offer();
-  return true;
 }

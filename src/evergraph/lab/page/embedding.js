@@ -5,21 +5,17 @@ const ROLES = { b: "in the buffer", t: "training node", e: "evaluated node" };
 function embedding(body, dataset) {
   const groups = ordered(dataset, (group) => group.embedding);
   if (!groups.length) return "These runs recorded no sample of their embedding.";
-  let name = (groups.find((group) => group.embedding.roles.includes("b")) || groups[0]).name,
-    how = "tsne",
-    mark = "class";
+  const first = groups.find((group) => group.embedding.roles.includes("b")) || groups[0];
   const hidden = new Set();
-  const host = h("div", {}),
-    note = h("p", { class: "note" });
+  const note = h("p", { class: "note" });
   const className = (label) => dataset.class_names[label];
   const classIndex = new Map(dataset.class_names.map((word, index) => [word, index]));
-  const paint = () => {
+  const draw = (host, { name, how, mark }) => {
     const sample = groups.find((group) => group.name === name).embedding;
     const nodes = sample.nodes
       .map((_, index) => index)
       .filter((index) => !hidden.has(className(sample.labels[index])));
     nodes.sort((a, b) => (sample.roles[a] === "b") - (sample.roles[b] === "b"));
-    host.replaceChildren();
     const kept = [...sample.roles].filter((role) => role === "b").length;
     const right = nodes.filter((index) => sample.labels[index] === sample.predicted[index]).length;
     note.textContent =
@@ -74,47 +70,14 @@ function embedding(body, dataset) {
       },
     );
   };
+  const names = groups.map((group) => [group.name, group.name]);
+  const controls = {
+    name: [choice, "Variant", names, first.name, groups.length > 1],
+    how: [segmented, "Projection", [["tsne", "t-SNE"], ["pca", "PCA"]], "tsne"],
+    mark: [segmented, "Colour", [["class", "true class"], ["guess", "prediction"]], "class"],
+  };
+  const paint = adjustable(body, controls, draw);
   body.append(
-    h(
-      "div",
-      { class: "tools" },
-      groups.length > 1
-        ? choice(
-            "Variant",
-            groups.map((group) => [group.name, group.name]),
-            name,
-            (value) => {
-              name = value;
-              paint();
-            },
-          )
-        : null,
-      segmented(
-        "Projection",
-        [
-          ["tsne", "t-SNE"],
-          ["pca", "PCA"],
-        ],
-        how,
-        (value) => {
-          how = value;
-          paint();
-        },
-      ),
-      segmented(
-        "Colour",
-        [
-          ["class", "true class"],
-          ["guess", "prediction"],
-        ],
-        mark,
-        (value) => {
-          mark = value;
-          paint();
-        },
-      ),
-    ),
-    host,
     legend(dataset.class_names, (word) => hue(classIndex.get(word)), hidden, paint),
     h(
       "p",
@@ -125,6 +88,4 @@ function embedding(body, dataset) {
     ),
     note,
   );
-  paint();
-  return true;
 }

@@ -3,13 +3,13 @@
 const data = JSON.parse(byId("data").textContent);
 const chosen = { dataset: "", stream: "", words: "" };
 
-const COLUMNS = [
-  { head: "graph", title: "Sort by graph", words: true, value: (r) => r.dataset },
-  { head: "stream", title: "Sort by stream", words: true, value: (r) => r.stream },
-  { head: "method", title: "Sort by method", words: true, value: (r) => r.name },
-  { head: "year", title: "Year of the method", value: (r) => r.year },
-  { head: "needs", title: "What it needs beyond the view", words: true, value: (r) => r.needs },
-  { head: "seeds", title: "Number of seeds", value: (r) => r.seeds },
+const COLUMNS = columns([
+  ["graph", "dataset", null, prose],
+  ["stream", "stream", null, prose],
+  ["method", "name", null, prose],
+  ["year", "year", "Year of the method"],
+  ["needs", "needs", "What it needs beyond the view", prose],
+  ["seeds", "seeds", "Number of seeds"],
   ...[
     ["pm", "PM ↑"],
     ["fm", "FM ↓"],
@@ -20,18 +20,8 @@ const COLUMNS = [
     value: (r) => r[key].mean,
     cell: (r) => spread(r[key]),
   })),
-  {
-    head: "kept",
-    title: "Bytes kept beside the network, graph at hand",
-    value: (r) => r.memory_bytes,
-    cell: (r) => bytes(r.memory_bytes),
-  },
-  {
-    head: "time",
-    title: "Mean time of a run, on whatever machine it ran",
-    value: (r) => r.seconds.mean,
-    cell: (r) => seconds(r.seconds.mean),
-  },
+  ["kept", "memory_bytes", "Bytes kept beside the network, graph at hand", bytes],
+  ["time", (r) => r.seconds.mean, "Mean time of a run, on whatever machine it ran", seconds],
   {
     head: "published PM",
     title: "What a paper prints, under its own protocol",
@@ -39,11 +29,8 @@ const COLUMNS = [
     cell: (r) =>
       r.published ? h("span", { title: r.published.source }, number(r.published.pm)) : "–",
   },
-  { head: "run", title: "Hash of the configuration", words: true, value: (r) => r.variant_hash },
-];
-COLUMNS.forEach((column) => {
-  column.cell ||= (row) => column.value(row) ?? "–";
-});
+  ["run", "variant_hash", "Hash of the configuration", prose],
+]);
 
 function paint() {
   const words = chosen.words.toLowerCase().split(/\s+/).filter(Boolean);

@@ -26,22 +26,12 @@ function linesChart(host, label, series, { height = 300, xTitle, xName, limits =
     for (const value of found)
       svg.append(
         line(left, y(value), width - right, y(value), { class: "grid" }),
-        text(left - 8, y(value) + 4, number(value, digits), {
-          class: "tick",
-          "text-anchor": "end",
-        }),
+        text(left - 8, y(value) + 4, number(value, digits), "tick", "end"),
       );
     const apart = Math.ceil((xs.length * 26) / (width - left - right));
     for (const value of xs.filter((_, index) => index % apart === 0))
-      svg.append(
-        text(x(value), bottom + 18, xText(value), { class: "tick", "text-anchor": "middle" }),
-      );
-    svg.append(
-      text((left + width - right) / 2, height - 4, xTitle, {
-        class: "tick",
-        "text-anchor": "middle",
-      }),
-    );
+      svg.append(text(x(value), bottom + 18, xText(value), "tick", "middle"));
+    svg.append(text((left + width - right) / 2, height - 4, xTitle, "tick", "middle"));
     series.forEach((part, index) => {
       const nudge =
         xs.length > 1

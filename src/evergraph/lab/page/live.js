@@ -1,7 +1,6 @@
 // The page of a server: asks it every two seconds, and draws anew what has changed.
 
 const EVERY = 2000;
-const percent = (value, digits = 1) => (value === null || value === undefined ? "–" : `${number(value, digits)} %`);
 const shown = { tag: "", about: null, novel: null };
 let token = "";
 try {

@@ -63,6 +63,12 @@ function walk(table) {
   return table;
 }
 
+// A figure of one variant, with what is said of it.
+function figureOf({ name }, said, ...content) {
+  const caption = h("figcaption", {}, swatch(colour(name)), name, h("small", {}, said));
+  return h("figure", { class: "matrix" }, caption, content);
+}
+
 function heatMap(group, dataset, kind, seed) {
   const picked =
     seed === "all"
@@ -96,22 +102,10 @@ function heatMap(group, dataset, kind, seed) {
       }),
     ),
   );
-  return h(
-    "figure",
-    { class: "matrix" },
-    h(
-      "figcaption",
-      {},
-      swatch(colour(group.name)),
-      group.name,
-      h(
-        "small",
-        {},
-        full.length
-          ? `PM ${number(describe(full.map((m) => m.at(-1).reduce((a, b) => a + b, 0) / m.at(-1).length)).mean, 1)}`
-          : "no such run",
-      ),
-    ),
+  const last = full.map((m) => m.at(-1).reduce((a, b) => a + b, 0) / m.at(-1).length);
+  return figureOf(
+    group,
+    full.length ? `PM ${number(describe(last).mean, 1)}` : "no such run",
     walk(
       h(
         "table",
@@ -123,49 +117,25 @@ function heatMap(group, dataset, kind, seed) {
   );
 }
 
+// A control for one seed or all of them, where there are several.
+function seedChoice(seeds, all) {
+  const options = [["all", all], ...seeds.map((seed) => [String(seed), `seed ${seed}`])];
+  return [choice, "Runs", options, "all", seeds.length > 1];
+}
+
 function matrices(body, dataset) {
-  let kind = "task",
-    seed = "all";
   const seeds = [...new Set(dataset.groups.flatMap((group) => group.seeds))].sort((a, b) => a - b);
-  const host = h("div", { class: "matrices" });
-  const paint = () => {
-    host.replaceChildren();
+  const draw = (host, { kind, seed }) => {
     const groups = ordered(dataset);
     some(host, groups, 12, (group) => heatMap(group, dataset, kind, seed), "heat maps");
   };
+  const kinds = [["task", "tasks"], ["class", "classes"], ["known", "tasks, task known"]];
+  const controls = {
+    kind: [segmented, "Columns", kinds, "task"],
+    seed: seedChoice(seeds, "mean of all seeds"),
+  };
+  adjustable(body, controls, draw, { class: "matrices" });
   body.append(
-    h(
-      "div",
-      { class: "tools" },
-      segmented(
-        "Columns",
-        [
-          ["task", "tasks"],
-          ["class", "classes"],
-          ["known", "tasks, task known"],
-        ],
-        kind,
-        (value) => {
-          kind = value;
-          paint();
-        },
-      ),
-      seeds.length > 1
-        ? choice(
-            "Runs",
-            [
-              ["all", "mean of all seeds"],
-              ...seeds.map((value) => [String(value), `seed ${value}`]),
-            ],
-            seed,
-            (value) => {
-              seed = value;
-              paint();
-            },
-          )
-        : null,
-    ),
-    host,
     h(
       "ul",
       { class: "names" },
@@ -174,6 +144,4 @@ function matrices(body, dataset) {
       ),
     ),
   );
-  paint();
-  return true;
 }

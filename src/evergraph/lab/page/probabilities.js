@@ -35,21 +35,12 @@ function reliabilityChart(host, name, runs) {
       for (const value of [0, 0.25, 0.5, 0.75, 1])
         svg.append(
           line(left, y(value), width - 12, y(value), { class: "grid" }),
-          text(left - 8, y(value) + 4, number(100 * value, 0), {
-            class: "tick",
-            "text-anchor": "end",
-          }),
-          text(x(value), bottom + 18, number(100 * value, 0), {
-            class: "tick",
-            "text-anchor": "middle",
-          }),
+          text(left - 8, y(value) + 4, number(100 * value, 0), "tick", "end"),
+          text(x(value), bottom + 18, number(100 * value, 0), "tick", "middle"),
         );
       svg.append(
-        text((left + width - 12) / 2, height - 4, "probability, %", {
-          class: "tick",
-          "text-anchor": "middle",
-        }),
-        text(left + 6, top + 14, "accuracy, %", { class: "tick" }),
+        text((left + width - 12) / 2, height - 4, "probability, %", "tick", "middle"),
+        text(left + 6, top + 14, "accuracy, %", "tick"),
         line(x(0), y(0), x(1), y(1), { class: "axis", "stroke-dasharray": "4 4" }),
         s("path", {
           d: "M" + bins.map((bin) => `${x(bin.sure)} ${y(bin.right)}`).join("L"),
@@ -128,25 +119,16 @@ function confusionTable(dataset, runs) {
 function probabilities(body, dataset) {
   const groups = ordered(dataset, (group) => group.probability.some((run) => run));
   if (!groups.length) return "These runs have not recorded how sure they were.";
-  let seed = "all";
   const seeds = [...new Set(groups.flatMap((group) => group.seeds))].sort((a, b) => a - b);
-  const host = h("div", { class: "reliabilities" });
-  const paint = () => {
-    host.replaceChildren();
-    const draw = (group) => {
+  const draw = (host, { seed }) => {
+    const figureOfGroup = (group) => {
       const runs = group.probability.filter(
         (run, at) => run && (seed === "all" || String(group.seeds[at]) === seed),
       );
       const said = runs.length
         ? `ECE ${number(describe(runs.map((run) => run.ece)).mean, 3)}, ${runs[0].calibrated_on ? `calibrated on ${runs[0].calibrated_on}` : "not calibrated"}`
         : "no such run";
-      const figure = h(
-        "figure",
-        { class: "matrix" },
-        h("figcaption", {}, swatch(colour(group.name)), group.name, h("small", {}, said)),
-      );
       const pair = h("div", { class: "pair" });
-      figure.append(pair);
       if (runs.length) {
         reliabilityChart(pair.appendChild(h("div")), group.name, runs);
         pair.append(
@@ -155,28 +137,12 @@ function probabilities(body, dataset) {
             : h("p", { class: "empty" }, "There are too many classes for a confusion matrix."),
         );
       }
-      return figure;
+      return figureOf(group, said, pair);
     };
-    some(host, groups, 6, draw, "variants");
+    some(host, groups, 6, figureOfGroup, "variants");
   };
-  if (seeds.length > 1)
-    body.append(
-      h(
-        "div",
-        { class: "tools" },
-        choice(
-          "Runs",
-          [["all", "all seeds"], ...seeds.map((value) => [String(value), `seed ${value}`])],
-          seed,
-          (value) => {
-            seed = value;
-            paint();
-          },
-        ),
-      ),
-    );
+  adjustable(body, { seed: seedChoice(seeds, "all seeds") }, draw, { class: "reliabilities" });
   body.append(
-    host,
     dataset.class_names.length > SMALL_CELLS
       ? h(
           "ul",
@@ -185,6 +151,4 @@ function probabilities(body, dataset) {
         )
       : "",
   );
-  paint();
-  return true;
 }

@@ -45,23 +45,16 @@ function rowsChart(host, label, rows, { bars = false, origin = null, sign = fals
       svg.append(
         line(x(value), 4, x(value), bottom, { class: value === origin ? "axis" : "grid" }),
       );
-      svg.append(
-        text(x(value), height - 6, number(value, digits, sign), {
-          class: "tick",
-          "text-anchor": "middle",
-        }),
-      );
+      svg.append(text(x(value), height - 6, number(value, digits, sign), "tick", "middle"));
     }
     return rows.map((row, index) => {
       const y = 21 + index * 34;
-      svg.append(
-        text(left - 6, y + 4, clip(row.name, left - 8), { class: "label", "text-anchor": "end" }),
-      );
+      svg.append(text(left - 6, y + 4, clip(row.name, left - 8), "label", "end"));
       if (row.value === null) return { x: left, y, lines: row.lines };
       const words =
         number(row.value, 2, sign) +
         (width > 520 && row.low !== null ? `  ${range(row.low, row.high, sign)}` : "");
-      svg.append(text(width - 2, y + 4, words, { class: "value", "text-anchor": "end" }));
+      svg.append(text(width - 2, y + 4, words, "value", "end"));
       return { x: drawRow(svg, row, x, y, bars, low, high), y, lines: row.lines };
     });
   });

@@ -21,14 +21,14 @@ function section([id, title, intro, draw], dataset) {
   host.fillIn = () => {
     if (body.hasChildNodes()) return;
     drawer.unobserve(host);
-    const outcome = draw(body, dataset);
-    host.className = outcome === true ? "" : "quiet";
-    if (outcome === true) {
+    const nothing = draw(body, dataset); // why there is nothing to show
+    host.className = nothing ? "quiet" : "";
+    if (nothing) {
+      lead.remove();
+      body.replaceChildren(h("p", { class: "empty" }, nothing));
+    } else {
       lead.after(exports(body, `${data.title}-${dataset.name}-${id}`.replace(/[^\w.-]+/g, "-")));
-      return;
     }
-    lead.remove();
-    body.replaceChildren(h("p", { class: "empty" }, outcome));
   };
   if (id === "summary") host.fillIn();
   else drawer.observe(host);

@@ -54,11 +54,7 @@ function environmentTable(groups) {
   const cut = (value) => (/^[0-9a-f]{40}$/.test(value) ? value.slice(0, 12) : shownValue(value));
   return [
     h("h3", {}, "Environment"),
-    h(
-      "dl",
-      { class: "facts" },
-      same.map((name) => h("div", {}, h("dt", {}, name), h("dd", {}, shownValue(found[0][name])))),
-    ),
+    factList(same.map((name) => [name, shownValue(found[0][name])])),
     differing.length
       ? plain(
           "Environments that differ",
@@ -79,28 +75,17 @@ function everyRun(groups) {
       current: group.current[index],
     })),
   );
-  const value = (key) => ({
-    head: METRICS[key] || key,
-    title: METRICS[key] || key,
-    value: (row) => row[key],
-    cell: (row) => (key === "seed" ? String(row.seed) : number(row[key])),
-  });
-  const columns = [
-    {
-      head: "variant",
-      title: "Sort by name",
-      words: true,
-      value: (row) => row.name,
-      cell: (row) => row.name,
-    },
-    ...["seed", "pm", "fm", "current"].map(value),
+  const list = [
+    ["variant", "name", "Sort by name", prose],
+    ["seed", "seed", "seed"],
+    ...Object.entries(METRICS).map(([key, head]) => [head, key, head, (value) => number(value)]),
   ];
   const details = h(
     "details",
     {
       ontoggle: () => {
         if (details.open && !details.querySelector("table"))
-          details.append(sortable("Every run", columns, rows));
+          details.append(sortable("Every run", columns(list), rows));
       },
     },
     h("summary", {}, `Every run (${rows.length})`),
@@ -115,5 +100,4 @@ function settings(body, dataset) {
     everyRun(groups),
     ...environmentTable(groups).filter(Boolean),
   );
-  return true;
 }

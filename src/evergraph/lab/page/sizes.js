@@ -3,9 +3,7 @@
 function overSize(body, dataset) {
   if (!dataset.sizes.length) return "No two variants here differ in the buffer's size alone.";
   const hidden = new Set();
-  const host = h("div", { class: "pair" });
-  const paint = () => {
-    host.replaceChildren();
+  const draw = (host) => {
     for (const metric of ["pm", "fm"]) {
       const series = dataset.sizes
         .filter((part) => !hidden.has(part.name))
@@ -25,15 +23,6 @@ function overSize(body, dataset) {
       });
     }
   };
-  body.append(
-    host,
-    legend(
-      dataset.sizes.map((part) => part.name),
-      colour,
-      hidden,
-      paint,
-    ),
-  );
-  paint();
-  return true;
+  const paint = adjustable(body, {}, draw, { class: "pair" });
+  body.append(legend(dataset.sizes.map((part) => part.name), colour, hidden, paint));
 }

@@ -24,18 +24,13 @@ function stackedRows(host, label, rows, names) {
     for (const value of found) {
       svg.append(
         line(x(value), 4, x(value), height - 24, { class: "grid" }),
-        text(x(value), height - 6, `${number(value, digits)} s`, {
-          class: "tick",
-          "text-anchor": "middle",
-        }),
+        text(x(value), height - 6, `${number(value, digits)} s`, "tick", "middle"),
       );
     }
     rows.forEach((row, index) => {
       const y = 21 + index * 34;
       let from = 0;
-      svg.append(
-        text(left - 6, y + 4, clip(row.name, left - 8), { class: "label", "text-anchor": "end" }),
-      );
+      svg.append(text(left - 6, y + 4, clip(row.name, left - 8), "label", "end"));
       names.forEach((stage, position) => {
         const part = row.stages[stage] || 0;
         if (!part) return;
@@ -65,7 +60,8 @@ function stackedRows(host, label, rows, names) {
           width - 2,
           y + 4,
           width > 520 ? `${seconds(row.total)} · ${bytes(row.memory)}` : seconds(row.total),
-          { class: "value", "text-anchor": "end" },
+          "value",
+          "end",
         ),
       );
     });
@@ -83,9 +79,7 @@ function stages(body, dataset) {
       Math.max(...groups.map((group) => group.stages[a] || 0)),
   );
   const hasTasks = groups.some((group) => group.by_task.length);
-  let unit = "all";
-  const host = h("div", {});
-  const paint = () => {
+  const draw = (host, { unit }) => {
     const rows = groups
       .filter((group) => unit === "all" || group.by_task.length)
       .map((group) => {
@@ -100,25 +94,14 @@ function stages(body, dataset) {
           memory: part.memory_bytes,
         };
       });
-    host.replaceChildren();
     stackedRows(host, "Seconds per stage", rows, names);
   };
   const options = [
     ["all", "whole run"],
     ...dataset.tasks.map((_, task) => [String(task), `task ${task + 1}`]),
   ];
+  adjustable(body, { unit: [choice, "Time of", options, "all", hasTasks] }, draw);
   body.append(
-    h(
-      "div",
-      { class: "tools" },
-      hasTasks
-        ? choice("Time of", options, unit, (value) => {
-            unit = value;
-            paint();
-          })
-        : null,
-    ),
-    host,
     h(
       "p",
       { class: "key" },
@@ -133,8 +116,6 @@ function stages(body, dataset) {
         names,
       ),
     );
-  paint();
-  return true;
 }
 
 function stageTable(groups, dataset, names) {

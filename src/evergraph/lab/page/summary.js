@@ -85,12 +85,9 @@ function claimCell(claim, otherSettings) {
 
 function summary(body, dataset) {
   tiles(body, dataset);
-  let form = "std",
-    all = false;
-  const host = h("div", {});
-  const paint = () => {
-    const shown = all ? data.datasets : [dataset];
-    const rows = shown.flatMap((part) =>
+  const draw = (host, { form, shown }) => {
+    const all = shown === "all";
+    const rows = (all ? data.datasets : [dataset]).flatMap((part) =>
       part.groups.map((group) => ({ ...group, dataset: part.name })),
     );
     const claimed = rows.some((row) => Object.keys(row.claims).length);
@@ -106,83 +103,41 @@ function summary(body, dataset) {
       value: (row) => row.claims[key]?.mean,
       cell: (row) => claimCell(row.claims[key], row.other_settings),
     });
-    const columns = [
+    const list = [
       VARIANT_COLUMN,
-      all && {
-        head: "dataset",
-        title: "Sort by dataset",
-        words: true,
-        value: (row) => row.dataset,
-        cell: (row) => row.dataset,
-      },
-      {
-        head: "n",
-        title: "Runs, one per seed",
-        value: (row) => row.seeds.length,
-        cell: (row) => String(row.seeds.length),
-      },
+      all && ["dataset", "dataset", null, prose],
+      ["n", (row) => row.seeds.length, "Runs, one per seed"],
       metric("pm"),
       metric("fm"),
       metric("current"),
       ...(claimed ? [paper("pm"), paper("fm")] : []),
-      {
-        head: "time",
-        title: "Mean time of a run",
-        value: (row) => row.estimates.seconds.mean,
-        cell: (row) => seconds(row.estimates.seconds.mean),
-      },
-      {
-        head: "memory",
-        title: "Kept for the next task beside the network, with the graph at hand",
-        value: (row) => row.memory_bytes,
-        cell: (row) => bytes(row.memory_bytes),
-      },
-      {
-        head: "without graph",
-        title: "Kept where the graph does not stay at hand: features and neighbourhoods of replayed nodes too",
-        value: (row) => row.memory_bytes_without_graph,
-        cell: (row) => bytes(row.memory_bytes_without_graph),
-      },
-      rows.some((row) => row.learns_from) && {
-        head: "also learns from",
-        title: "What a method learns from beyond current labels and its buffer",
-        words: true,
-        value: (row) => row.learns_from,
-        cell: (row) => row.learns_from || "–",
-      },
-    ].filter(Boolean);
-    host.replaceChildren(sortable("Summary", columns, rows, { key: all ? 3 : 2, down: true }));
-  };
-  const tools = [
-    segmented(
-      "Show",
+      ["time", (row) => row.estimates.seconds.mean, "Mean time of a run", seconds],
       [
-        ["std", "± std"],
-        ["interval", "95 % interval"],
+        "memory",
+        "memory_bytes",
+        "Kept for the next task beside the network, with the graph at hand",
+        bytes,
       ],
-      form,
-      (value) => {
-        form = value;
-        paint();
-      },
-    ),
-  ];
-  if (data.datasets.length > 1)
-    tools.push(
-      segmented(
-        "Rows",
-        [
-          ["one", dataset.name],
-          ["all", "all datasets"],
-        ],
-        "one",
-        (value) => {
-          all = value === "all";
-          paint();
-        },
-      ),
-    );
-  body.append(h("div", { class: "tools" }, tools), host);
-  paint();
-  return true;
+      [
+        "without graph",
+        "memory_bytes_without_graph",
+        "Kept where the graph does not stay at hand: features and neighbourhoods of replayed nodes too",
+        bytes,
+      ],
+      rows.some((row) => row.learns_from) && [
+        "also learns from",
+        (row) => row.learns_from || "–",
+        "What a method learns from beyond current labels and its buffer",
+        prose,
+      ],
+    ];
+    host.append(sortable("Summary", columns(list), rows, { key: all ? 3 : 2, down: true }));
+  };
+  const forms = [["std", "± std"], ["interval", "95 % interval"]];
+  const whose = [["one", dataset.name], ["all", "all datasets"]];
+  const controls = {
+    form: [segmented, "Show", forms, "std"],
+    shown: [segmented, "Rows", whose, "one", data.datasets.length > 1],
+  };
+  adjustable(body, controls, draw);
 }

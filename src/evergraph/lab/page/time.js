@@ -29,11 +29,9 @@ function overTime(body, dataset) {
     titles[task] = `Task ${task + 1}: ${taskName(dataset, task)}`;
   });
   const units = ["mean", ...Object.keys(titles).filter((key) => key !== "mean")];
-  let shown = T <= 6 ? units : ["mean"];
-  const host = h("div", { class: shown.length > 1 ? "panels" : "" });
-  const paint = () => {
-    host.replaceChildren();
-    for (const unit of shown) {
+  const many = T > 6; // then one at a time
+  const draw = (host, { picked }) => {
+    for (const unit of many ? [picked] : units) {
       const figure = h(
         "figure",
         {},
@@ -48,35 +46,12 @@ function overTime(body, dataset) {
           dataset,
           unit,
         ),
-        { xTitle: "after task", xName: "after task", height: shown.length > 1 ? 250 : 320 },
+        { xTitle: "after task", xName: "after task", height: many ? 320 : 250 },
       );
     }
   };
-  if (T > 6)
-    body.append(
-      h(
-        "div",
-        { class: "tools" },
-        choice(
-          "Accuracy on",
-          units.map((unit) => [unit, short(titles[unit], 60)]),
-          "mean",
-          (value) => {
-            shown = [value];
-            paint();
-          },
-        ),
-      ),
-    );
-  body.append(
-    host,
-    legend(
-      groups.map((group) => group.name),
-      colour,
-      hidden,
-      paint,
-    ),
-  );
-  paint();
-  return true;
+  const options = units.map((unit) => [unit, short(titles[unit], 60)]);
+  const controls = { picked: [choice, "Accuracy on", options, "mean", many] };
+  const paint = adjustable(body, controls, draw, { class: many ? "" : "panels" });
+  body.append(legend(groups.map((group) => group.name), colour, hidden, paint));
 }

@@ -46,6 +46,8 @@ function whyGraph(host, one, paintOf, choose) {
       for (const { name, adds, steps } of parts) {
         const [x, y] = places.get(name);
         const side = Math.sign(Math.round(x - cx));
+        const below = side ? 4 : y < cy ? -18 : 28;
+        const short = clip(String(name), width / 2 - 60);
         svg.append(
           s("circle", {
             cx: x,
@@ -55,10 +57,7 @@ function whyGraph(host, one, paintOf, choose) {
             style: { fill: paintOf(classOf.get(name)) },
             onclick: () => choose(name),
           }),
-          text(x + side * 18, y + (side ? 4 : y < cy ? -18 : 28), clip(String(name), width / 2 - 60), {
-            class: "ego-name",
-            "text-anchor": side > 0 ? "start" : side < 0 ? "end" : "middle",
-          }),
+          text(x + side * 18, y + below, short, "ego-name", ["end", "middle", "start"][side + 1]),
         );
         const lines = [String(name), String(classOf.get(name)), `adds ${number(adds, 3, true)}`];
         marks.push({ x, y, lines: [...lines, plural(steps, "edge") + " away"] });
