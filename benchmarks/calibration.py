@@ -49,6 +49,7 @@ def measure(
     *,
     how: str | None,
     device: str,
+    share: Any,
 ) -> dict[str, float]:
     """Learns a stream and judges its test nodes."""
     graph = load_graph(
@@ -63,7 +64,8 @@ def measure(
         features = spoil(features, how, int(stream.tasks[0].train_nodes[seed]))
     given = {} if method == "analytic" else settings
     preset = dataset if dataset in read_presets() else None
-    clf = ContinualNodeClassifier(method, preset=preset, seed=seed, settings=given, device=device)
+    given = {"settings": given, "validation_fraction": share}
+    clf = ContinualNodeClassifier(method, preset=preset, seed=seed, device=device, **given)
     started, nodes, edges = time.perf_counter(), 0, 0
     for task in stream.tasks:
         rows = torch.arange(nodes, task.num_nodes)
@@ -87,6 +89,7 @@ def measure(
         "before": calibration_error(plain[:, column], truth),
         **{key: value for key, value in scores.items() if isinstance(value, float)},
         "held_out": entry["accuracy"],
+        "judges": entry["held_out"],
         "told_ece": entry["calibration_error"],
         "temperature": entry["temperature"],
         "seconds": time.perf_counter() - started,
@@ -101,15 +104,17 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], help="key=value for networks")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--share", default="auto", help="of labels that are held out")
     parser.add_argument("--spoil", action="append", choices=SPOILT, help="features as they come")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     first, last = map(int, options.seeds.split("-"))
     settings = parse_settings(options.set)
+    share = parse_settings([f"share={options.share}"])["share"]
     for method, how in itertools.product(options.method, options.spoil or [None]):
         found = []
         for seed in range(first, last + 1):
-            asked = {"how": how, "device": options.device}
+            asked = {"how": how, "device": options.device, "share": share}
             found.append(measure(options.dataset, method, seed, settings, **asked))
             shown = {key: round(value, 4) for key, value in found[-1].items()}
             print(json.dumps({"method": method, "spoilt": how, "seed": seed, **shown}), flush=True)

@@ -66,7 +66,8 @@ def run(graph: Path, workers: list[int], order: str, torchrun: bool, only: str |
     """Prints the seconds of cutting, learning and predicting with so many workers.
 
     ``learn`` and ``predict`` are whole commands, which start Python and may compile kernels first;
-    ``stages`` are those of the learning itself.
+    ``stages`` are those of the learning itself; of these ``start`` loads compiled code, and
+    ``work`` is all that follows.
     """
     for count in workers:
         parts = graph.with_name(f"{graph.name}-{count}")

@@ -195,7 +195,7 @@ def test_few_rows_of_a_large_graph_read_what_is_near_alone(monkeypatch, kind, bl
     monkeypatch.setattr(
         SparseMatrix,
         "times",
-        lambda matrix, rows: read.append(matrix.pattern.columns.numel()) or times(matrix, rows),
+        lambda matrix, *rows: read.append(matrix.pattern.columns.numel()) or times(matrix, *rows),
     )
     few = PropagatedFeatures(x, ring, config, seed=0, known={}).rows(wanted)
     assert torch.equal(few, whole)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -87,6 +88,24 @@ def check_few_rows_are_those_of_all(team: Team) -> None:
             shard = Shard.of(graph, team)
         own = x[shard.first : shard.last]
         found = PropagatedFeatures(own, shard, config, 0, known={}).rows(wanted)
+        torch.testing.assert_close(found, expected)
+
+
+def check_rows_of_a_slow_worker_are_not_overwritten(team: Team) -> None:
+    graph, x = ring(300), torch.randn(300, 5, generator=torch.Generator().manual_seed(2))
+    shard, activate = Shard.of(graph, team), PropagatedFeatures._activate
+    assert shard.board is not None
+
+    def late(*given: Any) -> torch.Tensor:
+        time.sleep(0.01 * (team.rank == 1))
+        return activate(*given)
+
+    own, here = x[shard.first : shard.last], torch.arange(shard.first, shard.last)
+    for constant in (False, True, False):  # rows of another width lie elsewhere
+        config = FeatureConfig(hops="0+1+2", constant=constant)
+        expected = PropagatedFeatures(x, graph, config, 0).own_rows(here)
+        with mock.patch.object(PropagatedFeatures, "_activate", late):
+            found = PropagatedFeatures(own, shard, config, 0).own_rows(here - shard.first)
         torch.testing.assert_close(found, expected)
 
 

@@ -110,6 +110,26 @@ def test_the_held_out_share_is_kept_over_many_small_batches(tmp_path: Path):
     assert clf.history_[0]["held_out"] == 2  # a class is judged from the beginning
 
 
+@pytest.mark.parametrize(
+    ("method", "parts"),
+    [
+        ("finetune", {200: 40, 1000: 200, 2000: 300, 3600: 360}),  # a fifth, 300, a tenth
+        ("analytic", {200: 20, 1000: 100}),  # which leaves training nodes out
+    ],
+)
+def test_more_of_few_labels_judge_a_network_and_a_tenth_of_many(
+    method: str, parts: dict[int, int], tmp_path: Path
+):
+    clf, there = quick(method, settings={"epochs": 1} if method == "finetune" else {}), 0
+    for total, judges in parts.items():
+        clf.learn(**cloud(total - there, start=there))
+        there = total
+        assert clf.history_[-1]["held_out"] == judges
+        clf.save(tmp_path / "state")
+        clf = ContinualNodeClassifier.load(tmp_path / "state", device="cpu")
+    assert clf.validation_fraction == "auto"
+
+
 # --- scale ----------------------------------------------------------------------------------
 
 

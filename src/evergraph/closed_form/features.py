@@ -138,17 +138,20 @@ class PropagationMatrix:
     diagonal: Tensor | None = None  # [n]
     own: Tensor | None = None  # [n], which row each node is itself; None: in place
     shard: Shard | None = None  # whose rows are given, where several workers share a graph
-    given: Tensor | None = None  # [n], the only rows that come out defined; None: all do
+    at: Tensor | None = None  # where the rows that it is given are here; None: all, in place
 
-    def times(self, rows: Tensor) -> Tensor:
-        """Multiplies ``[n, b]`` from the left, without gradient."""
-        read = rows if self.shard is None else self.shard.extend(rows)
-        out = self.matrix.times(read.contiguous())
+    def times(self, rows: Tensor, *, passing: bool = False) -> Tensor:
+        """Multiplies ``[n, b]`` from the left, without gradient.
+
+        If it is ``passing``, what comes out goes once the step after the next is made.
+        """
+        read, room = rows, None
+        if self.shard is not None:
+            read = self.shard.extend(rows, self.at)
+            room = self.shard.room(rows.shape[1]) if passing and self.own is None else None
+        out = self.matrix.times(read.contiguous(), room)
         itself = rows if self.own is None else rows.index_select(0, self.own)
-        out = out if self.diagonal is None else out.addcmul_(self.diagonal[:, None], itself)
-        if self.given is None:
-            return out
-        return rows.new_empty(rows.shape).index_copy_(0, self.given, out)
+        return out if self.diagonal is None else out.addcmul_(self.diagonal[:, None], itself)
 
     def only(self, nodes: Tensor) -> PropagationMatrix:
         """Returns a matrix that computes the rows of some nodes alone."""
@@ -158,14 +161,23 @@ class PropagationMatrix:
         edges = pattern.indptr[nodes][row] + place
         matrix = SparseMatrix(Pattern(pointer(counts), pattern.columns[edges]), values[edges])
         diagonal = None if self.diagonal is None else self.diagonal[nodes]
-        return PropagationMatrix(matrix, diagonal, nodes, self.shard, nodes)
+        return PropagationMatrix(matrix, diagonal, nodes, self.shard)
 
     def read(self) -> Tensor:
         """Lists the rows here that :meth:`only` some nodes read, those of other workers too."""
-        assert self.given is not None
+        assert self.own is not None
         begin = 0 if self.shard is None else self.shard.own.start
-        sources = torch.cat([self.matrix.pattern.columns.long(), self.given + begin])
+        sources = torch.cat([self.matrix.pattern.columns.long(), self.own + begin])
         return torch.unique(sources) if self.shard is None else self.shard.needed(sources)
+
+    def after(self, nodes: Tensor) -> PropagationMatrix:
+        """Returns a matrix that is given the rows of these nodes alone, all that it reads."""
+        assert self.own is not None
+        own, matrix = torch.searchsorted(nodes, self.own), self.matrix
+        if self.shard is None or self.shard.team.size == 1:
+            columns = torch.searchsorted(nodes, matrix.pattern.columns.long()).int()
+            matrix = SparseMatrix(Pattern(matrix.pattern.indptr, columns), matrix.values)
+        return PropagationMatrix(matrix, self.diagonal, own, self.shard, nodes)
 
 
 def propagation_matrix(
@@ -331,7 +343,7 @@ class PropagatedFeatures(Rows):
         known = {} if self._known is None else self._known
         if not all(one in known for one in wanted):
             powers = range(config.reach + 1)
-            parts = self._hops(powers, lambda block: self.pick(block, nodes), nodes)
+            parts = self._hops_of(nodes, powers)
             for way, hop in zip((*powers, *directions), parts, strict=True):
                 known[key, way] = torch.cat(hop, dim=1)
         return self._finish([known[one] for one in wanted])
@@ -374,13 +386,23 @@ class PropagatedFeatures(Rows):
     ) -> list[list[Tensor]]:
         """Takes something of every block of columns of S^k X, by k and then by columns.
 
-        What the ``wanted`` nodes do not depend on need not be right.
+        Blocks are of all nodes, or of those ``wanted`` here.
         """
         count = len(powers) + 2 * (self.config.direction is True)
         hops: list[list[Tensor]] = [[] for _ in range(count)]
         for index, _, block in self._propagated(powers, wanted):
             hops[index].append(take(block))
         return hops
+
+    def _hops_of(self, nodes: Tensor, powers: Sequence[int]) -> list[list[Tensor]]:
+        """Takes the rows of some nodes; a few of a large graph depend on few rows on the way."""
+        n = self.num_nodes if self.shard is None else self.shard.num_nodes
+        if isinstance(self.graph, tuple) or n < FEW * nodes.numel():
+            return self._hops(powers, lambda block: self.pick(block, nodes))
+        place = self.place(nodes)
+        here = torch.unique(place[place >= 0])
+        at = torch.where(place >= 0, torch.searchsorted(here, place), -1)
+        return self._hops(powers, lambda block: self.team.pick(block, at), here)
 
     def _finish(self, hops: Sequence[Tensor]) -> Tensor:
         """Makes rows of hops, each ``[m, columns]``."""
@@ -406,9 +428,10 @@ class PropagatedFeatures(Rows):
     def _finished(self) -> Iterator[tuple[slice, Tensor]]:
         last = len(self.config.powers) - 1
         added: list[Tensor] = []  # the hops so far of the present columns, when they are added up
+        whole = self._step >= self.columns  # then a second pass would tell nothing new
+        lengths = None if whole else self.hop_lengths
         for index, start, block in self._propagated():
-            whole = self._step >= self.columns  # then a second pass would tell nothing new
-            length = torch.linalg.vector_norm(block, dim=1) if whole else self.hop_lengths[index]
+            length = torch.linalg.vector_norm(block, dim=1) if lengths is None else lengths[index]
             unit = self._activate(block, torch.where(length > 0, length, 1), start)
             if self.config.combine == "concatenate":
                 first = index * self.columns + start
@@ -443,39 +466,41 @@ class PropagatedFeatures(Rows):
     def _propagated(
         self, powers: Sequence[int] | None = None, wanted: Tensor | None = None
     ) -> Iterator[tuple[int, int, Tensor]]:
-        """Yields columns of S^k X, ``[n, b]``, with the place of k and of the first column."""
+        """Yields columns of S^k X, ``[n, b]``, with the place of k and of the first column.
+
+        They are of all nodes, or of those ``wanted`` here, and go when the next ones are taken.
+        """
         powers = self.config.powers if powers is None else powers
-        matrices, directed = self._steps(wanted)
+        matrices, directed, places = self.matrices, self.directed, self.places
+        led_to = places[1] if directed else None
+        if wanted is not None:
+            matrices, places = self._steps(wanted)
+            directed, led_to = [matrix.only(wanted) for matrix in directed], None
         for start in range(0, self.columns, self._step):
             block = self._columns(start, min(start + self._step, self.columns))
             for index, matrix in enumerate(directed, len(powers)):
                 led = matrix.times(block)
-                yield index, start, led if self.places[1] is None else led[self.places[1]]
+                yield index, start, led if led_to is None else led[led_to]
             # Where each of the nodes is among the rows, as fewer and fewer are given.
-            for power, place in enumerate(self.places):
+            for power, place in enumerate(places):
                 if power:
-                    block = matrices[power - 1].times(block)
+                    block = matrices[power - 1].times(block, passing=True)
                 if power in powers:
                     yield powers.index(power), start, block if place is None else block[place]
 
-    def _steps(
-        self, wanted: Tensor | None
-    ) -> tuple[list[PropagationMatrix], list[PropagationMatrix]]:
-        """Returns the matrices of the steps, and of directions, as far as wanted nodes need them.
+    def _steps(self, wanted: Tensor) -> tuple[list[PropagationMatrix], list[Tensor | None]]:
+        """Returns the matrices of the steps as far as wanted nodes need them.
 
-        A few nodes of a large graph depend on few rows of the last step but one.
+        Also returns where these are among the rows that 0, 1, … steps give.
         """
-        n = self.num_nodes if self.shard is None else self.shard.num_nodes
-        if wanted is None or isinstance(self.graph, tuple) or n < FEW * wanted.numel():
-            return self.matrices, self.directed
-        place = self.place(wanted)
-        here = torch.unique(place[place >= 0])
-        directed, steps = [matrix.only(here) for matrix in self.directed], list[PropagationMatrix]()
+        steps, given = list[PropagationMatrix](), [wanted]
         for matrix in reversed(self.matrices):
             if steps:
-                here = steps[0].read()
-            steps.insert(0, matrix.only(here))
-        return steps, directed
+                given.insert(0, steps[0].read())
+                steps[0] = steps[0].after(given[0])
+            steps.insert(0, matrix.only(given[0]))
+        led_to = (torch.searchsorted(rows, wanted) for rows in given[: len(steps)])
+        return steps, [wanted, *led_to]
 
     def _columns(self, start: int, stop: int) -> Tensor:
         """Returns columns of the features or of their projection, rows scaled as configured."""
@@ -491,7 +516,10 @@ class PropagatedFeatures(Rows):
         if self.config.scaling == "none":
             return block
         lengths = self.lengths[:, None]
-        return (block / lengths).contiguous() if self.directions is None else block.div_(lengths)
+        if self.directions is not None:
+            return block.div_(lengths)
+        room = None if self.shard is None else self.shard.room(block.shape[1])
+        return torch.div(block, lengths, out=room).contiguous()
 
     @cached_property
     def lengths(self) -> Tensor:

@@ -30,6 +30,7 @@ from evergraph.device import evenly_spaced
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.shard import Shard
 from evergraph.stream.tasks import LabelledNodes
+from evergraph.team import ALONE
 
 #: Most training nodes that rows are compared on, evenly spaced.
 COMPARED_NODES = 6_000
@@ -160,12 +161,15 @@ class Selection:
         if self.kind is None:
             some = train.take(self.sample(train.labels, COMPARED_NODES))
             losses, how = dict[str, Tensor | None](), (self.strengths, self.weighing)
-            for number, (name, kind) in enumerate(self.kinds.items()):
+            given, team = dict[str, Tensor](), ALONE
+            for name, kind in self.kinds.items():  # all workers compute them together
                 rows = make_rows(kind)
-                x, mine = rows.rows(some.nodes), number % rows.team.size == rows.team.rank
+                given[name], team = rows.rows(some.nodes), rows.team
+            for number, (name, x) in enumerate(given.items()):
+                mine = number % team.size == team.rank
                 losses[name] = leave_one_out_losses(x, some.labels, *how) if mine else None
             told = {
-                name: rows.team.tell(loss, number % rows.team.size)
+                name: team.tell(loss, number % team.size)
                 for number, (name, loss) in enumerate(losses.items())
             }
             weights = row_weights(some.labels, self.weighing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from evergraph.estimator.config import EstimatorConfig, make_config, read_config
 from evergraph.estimator.state import draw_share
 from evergraph.events import OnEvent
 from evergraph.files import pack, read_regular, unpack, write_atomic
+from evergraph.kernels.cpu import load_kernels
 from evergraph.methods import TaskContext, make_method
 from evergraph.metrics import calibrate, evened
 from evergraph.stream import LabelledNodes
@@ -79,18 +81,24 @@ class Learned:
 def learn_parts(
     folder: Path, given: Mapping[str, Any], team: Team, on_event: OnEvent | None = None
 ) -> Learned:
-    """Learns all labels of a graph in parts, but for some of each class that judge."""
-    config = make_config({"method": "analytic", **given})
+    """Learns all labels of a graph in parts, but for some of each class that judge.
+
+    Its seconds are told by stage: ``start`` loads what is loaded once, ``work`` is all the rest.
+    """
+    begin, config = time.perf_counter(), make_config({"method": "analytic", **given})
     part = GraphPart.open(folder, team)
+    load_kernels()
+    team.wait()
+    started = time.perf_counter()
     learner = Learner(make_method(config.method, config.settings))
     check_team(learner.method, config.training, team)
     labelled, parameters = part.labelled(), config.parameters
     if not labelled.nodes.numel():
         raise InputError(f"Expected labels in '{folder}' (got none); cut a graph that has some.")
     held = labelled.take(labelled.nodes < 0)
-    if parameters.validation_fraction:
+    leaves_out = learner.method.temperature is not None
+    if share := parameters.held_out_share(labelled.nodes.numel(), leaves_out):
         generator = make_generator(parameters.seed, "held out", 0)
-        share = parameters.validation_fraction
         held = draw_share(labelled, labelled.labels, share, generator)
     trained = labelled.take(~torch.isin(labelled.nodes, held.nodes))
     ctx = _context(part, config, learner, trained)
@@ -102,7 +110,8 @@ def learn_parts(
         with ctx.stage("evaluate"):
             about = _judge(part, learner, _own_logits(learner, ctx), held)
     counts = {"nodes": part.contents.num_nodes, "trained_on": trained.nodes.numel()}
-    told = {**counts, **about, "seconds": dict(ctx.seconds), "report": ctx.report}
+    seconds = {"start": started - begin, **ctx.seconds, "work": time.perf_counter() - started}
+    told = {**counts, **about, "seconds": seconds, "report": ctx.report}
     learned = Learned(config, learner, told)
     learned.write(folder, team)
     return learned

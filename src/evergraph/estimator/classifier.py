@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
@@ -47,7 +47,8 @@ class ContinualNodeClassifier(Parameters):
         buffer_size: Maximum number of nodes that the method keeps; None leaves it to the method.
         seed: Seed of all randomness.
         validation_fraction: Share of each class's new labels that is held out for evaluation and
-            never learned; 0 holds nothing out.
+            never learned; 0 holds nothing out. ``auto`` is a tenth, and up to a fifth where a
+            network would have fewer than 300 nodes to be judged by.
         feature_scaling: ``auto`` scales each column of the features, unless they are binary or
             their rows are normalised; ``robust`` always does, ``none`` never. The scale is measured
             when the first labels are learned, and kept.
@@ -70,7 +71,7 @@ class ContinualNodeClassifier(Parameters):
         *,
         buffer_size: int | None = None,
         seed: int = 0,
-        validation_fraction: float = 0.1,
+        validation_fraction: float | Literal["auto"] = "auto",
         feature_scaling: Scaling = "auto",
         settings: dict[str, Any] | None = None,
         preset: str | None = None,

@@ -275,7 +275,7 @@ class State:
         """Counts the labels learned so far by class; guesses for a state that did not count."""
         k, fraction = len(self.classes), self.config.parameters.validation_fraction
         counts = self.history[-1].class_labels if self.history else []
-        if not counts and fraction:
+        if not counts and fraction and fraction != "auto":  # which is newer than the counts
             held = torch.bincount(self.held_out.labels)
             counts = (held * (1 / fraction - 1)).round().int().tolist()
         return [*counts, *[0] * (k - len(counts))]

@@ -362,12 +362,14 @@ def _admit(state: State, change: Change, num_known: int) -> tuple[State, Labelle
         trained = given.take(~again)
         shown = torch.isin(trained.nodes, state.shown.tensor)
     parameters = state.config.parameters
-    if parameters.validation_fraction:
+    ever = held_out.nodes.numel() + sum(state.class_labels) + int((~shown).sum())
+    share = parameters.held_out_share(ever, state.learner.method.temperature is not None)
+    if share:
         generator = make_generator(parameters.seed, "held out", len(state.history))
         chosen = draw_share(
             trained.take(~shown),
             trained.labels,
-            parameters.validation_fraction,
+            share,
             generator,
             held=torch.bincount(held_out.labels).tolist(),
             learned=state.class_labels,

@@ -108,11 +108,19 @@ def drop(
     return out
 
 
-def times(pattern: Pattern, values: Tensor, dense: Tensor) -> Tensor:
+def times(pattern: Pattern, values: Tensor, dense: Tensor, out: Tensor | None = None) -> Tensor:
     """Multiplies a sparse matrix by ``dense`` from the left, ``[rows, width]``."""
-    out = dense.new_empty(pattern.num_rows, dense.shape[1])
+    out = dense.new_empty(pattern.num_rows, dense.shape[1]) if out is None else out
     _run(_times, _rows(pattern), values, dense, out)
     return out
+
+
+def load_kernels() -> None:
+    """Loads what multiplies, compiled once and for all, and SciPy: the first call takes longer."""
+    import scipy.optimize  # noqa: F401, PLC0415 - slow to import, and large
+
+    one = torch.ones(1, 1)
+    times(Pattern(torch.tensor([0, 1]), torch.tensor([0], dtype=torch.int32)), one[0], one)
 
 
 def pair_terms(

@@ -176,8 +176,11 @@ class SparseMatrix:
     pattern: Pattern
     values: Tensor
 
-    def times(self, dense: Tensor) -> Tensor:
-        """Multiplies from the left, in a fixed order of summation."""
+    def times(self, dense: Tensor, out: Tensor | None = None) -> Tensor:
+        """Multiplies from the left, in a fixed order of summation.
+
+        The product is computed in ``out``, contiguous, if that is given on a CPU.
+        """
         dense = dense.contiguous()
         if self.values.numel() == 0:
             return dense.new_zeros(self.pattern.num_rows, dense.shape[1])
@@ -191,7 +194,7 @@ class SparseMatrix:
                 per_sample_weights=self.values,
                 include_last_offset=True,
             )
-        product: Tensor = kernels(dense.device).times(self.pattern, self.values, dense)
+        product: Tensor = kernels(dense.device).times(self.pattern, self.values, dense, out)
         return product
 
 

@@ -30,6 +30,7 @@ class Board:
     def __init__(self, team: Team) -> None:
         self.team = team
         self._sheets: list[Tensor] = [torch.empty(0), torch.empty(0)]
+        self._shapes: list[tuple[int, int]] = [(0, 0), (0, 0)]  # of their last rows
         self._turn = 0
 
     @classmethod
@@ -42,19 +43,35 @@ class Board:
         told = [team.tell({"here": here}, worker)["here"] for worker in range(team.size)]
         return cls(team) if len(set(told)) == 1 else None
 
-    def show(self, rows: Tensor, first: int, total: int) -> Tensor:
+    def room(self, count: int, first: int, total: int, width: int) -> Tensor:
+        """Returns where a worker may compute the rows that it shows next, ``[count, width]``."""
+        return self._next(total, width)[first : first + count]
+
+    def show(self, rows: Tensor, first: int, total: int, at: Tensor | None = None) -> Tensor:
         """Writes this worker's rows from ``first`` on; returns those of all, ``[total, b]``.
 
-        They stay until the call after the next.
+        They stay until the call after the next. If rows are ``at`` some places beyond the first
+        alone, what stands at others is old.
         """
-        size = total * rows[0:1].numel()
+        sheet = self._next(total, rows[0:1].numel())
         self._turn = 1 - self._turn
-        if self._sheets[self._turn].numel() < size:
-            self._sheets[self._turn] = self._sheet(size + size // 2)  # its pages are made once
-        sheet = self._sheets[self._turn][:size].view(total, -1)
-        sheet[first : first + rows.shape[0]] = rows
+        own = sheet[first : first + rows.shape[0]]
+        if at is not None:
+            sheet[first:].index_copy_(0, at, rows)
+        elif own.data_ptr() != rows.data_ptr():  # else they were computed there
+            own.copy_(rows)
         self.team.wait()
         return sheet
+
+    def _next(self, total: int, width: int) -> Tensor:
+        """Returns the sheet whose turn it is next, ``[total, width]``."""
+        size, turn = total * width, 1 - self._turn
+        if self._sheets[turn].numel() < size:
+            self._sheets[turn] = self._sheet(size + size // 2)  # its pages are made once
+        if self._shapes[turn] != (total, width):
+            self._shapes[turn] = (total, width)
+            self.team.wait()  # rows of others lie elsewhere then, who may still read their own
+        return self._sheets[turn][:size].view(total, width)
 
     def _sheet(self, size: int) -> Tensor:
         """Maps a new file into the memory of all workers; it goes when the last of them does."""

@@ -193,12 +193,27 @@ class Shard:
         own = self.team.sum(needed)[self.first : self.last]
         return own.nonzero().flatten()
 
-    def extend(self, rows: Tensor) -> Tensor:
-        """Returns the rows of all sources, ``[sources, b]``, given those of the range."""
+    def room(self, width: int) -> Tensor | None:
+        """Returns where rows of the range may be computed that :meth:`extend` is given next.
+
+        None: anywhere. What is there goes with the second call after that.
+        """
+        if self.board is None:
+            return None
+        return self.board.room(self.last - self.first, self.first, self.num_nodes, width)
+
+    def extend(self, rows: Tensor, at: Tensor | None = None) -> Tensor:
+        """Returns the rows of all sources, ``[sources, b]``, given those of the range.
+
+        If rows are given ``at`` some places of the range alone, no others are to be read.
+        """
         if self.team.size == 1:
             return rows
         if self.board is not None:
-            return self.board.show(rows, self.first, self.num_nodes)
+            return self.board.show(rows, self.first, self.num_nodes, at)
+        if at is not None:
+            every = rows.new_empty(self.last - self.first, *rows.shape[1:])
+            rows = every.index_copy_(0, at, rows)
         sent, go, come = self._sent
         both = self.empty(rows.shape[0] + self.halo.numel(), *rows.shape[1:]).to(rows.dtype)
         both[: rows.shape[0]] = rows

@@ -60,7 +60,8 @@ class Parameters:
     buffer_size: Annotated[int | None, "Maximum number of nodes to keep."] = None
     seed: Annotated[int | None, "Seed of all randomness."] = None
     validation_fraction: Annotated[
-        float | None, "Share of new labels held out for evaluation. [0.1]"
+        float | None,
+        "Share of new labels held out for evaluation. [0.1, more of few]",
     ] = None
     feature_scaling: Annotated[str | None, "Scaling of features: auto, none or robust. [auto]"] = (
         None
