@@ -432,12 +432,14 @@ class PropagatedFeatures(Rows):
         lengths = None if whole else self.hop_lengths
         for index, start, block in self._propagated():
             length = torch.linalg.vector_norm(block, dim=1) if lengths is None else lengths[index]
-            unit = self._activate(block, torch.where(length > 0, length, 1), start)
-            if self.config.combine == "concatenate":
+            side_by_side = self.config.combine == "concatenate"
+            onto = added[0] if index and not side_by_side else None
+            unit = self._activate(block, torch.where(length > 0, length, 1), start, onto)
+            if side_by_side:
                 first = index * self.columns + start
                 yield slice(first, first + unit.shape[1]), unit
                 continue
-            added = [added[0].add_(unit)] if index else [unit]
+            added = [unit]
             if index == last:
                 yield slice(start, start + unit.shape[1]), added[0]
 
@@ -450,18 +452,25 @@ class PropagatedFeatures(Rows):
             squares[index] += block.square().sum(dim=1)
         return squares.sqrt().float()
 
-    def _activate(self, block: Tensor, length: Tensor, start: int) -> Tensor:
-        """Applies the activation to columns of rows made unit, then shares length among hops."""
+    def _activate(
+        self, block: Tensor, length: Tensor, start: int, onto: Tensor | None = None
+    ) -> Tensor:
+        """Applies the activation to columns of rows made unit, then shares length among hops.
+
+        Adds them ``onto`` those of other hops, if there are any.
+        """
         hops = self.config.parts
         share = hops if self.config.combine == "sum" else hops**0.5
         if self.config.activation == "none":
-            return block / (share * length)[:, None]
+            scale = (share * length)[:, None]
+            return block / scale if onto is None else onto.addcdiv_(block, scale)
         argument = self.config.bandwidth * self.columns**0.5 * block / length[:, None]
         if self.config.activation == "relu":
             shaped = argument.relu()
         else:
             shaped = (argument + self._phases[start : start + block.shape[1]]).cos()
-        return torch.mul(shaped, (2 / self.columns) ** 0.5 / share)
+        unit = torch.mul(shaped, (2 / self.columns) ** 0.5 / share)
+        return unit if onto is None else onto.add_(unit)
 
     def _propagated(
         self, powers: Sequence[int] | None = None, wanted: Tensor | None = None
