@@ -92,6 +92,24 @@ def test_new_nodes_are_predicted_whatever_the_reach(
         assert np.allclose(alone[2], proba[2], atol=1e-5)  # it has no edges
 
 
+@pytest.mark.parametrize("method", ["analytic", "replay"])
+def test_probabilities_on_a_large_graph_stay_until_something_is_learned(
+    method: str, make_graph: Callable[..., Graph], monkeypatch: pytest.MonkeyPatch
+):
+    # All held-out nodes judge what is learned; nodes that come later are near few of them.
+    settings = {"hops": "0+1", "teleport": 1, "mean_field": False} if method == "analytic" else {}
+    clf, x = learned(make_graph, method, validation_fraction=0.3, settings=settings)
+    monkeypatch.setattr(state_module, "SMALL", 0)
+    monkeypatch.setattr(state_module, "MOST_JUDGED", 4)
+    found = clf.predict_proba(NEW, x, EDGES)
+    clf.learn(NEW, x, EDGES)
+    assert np.allclose(found, clf.predict_proba(NEW), atol=1e-6)
+    first, second = (entry["temperature"] for entry in clf.history_[-2:])
+    assert first == second
+    clf.update(NEW, labels=clf.predict(NEW).tolist())
+    assert clf.history_[-1]["temperature"] != first
+
+
 def test_a_saved_state_is_the_same_file_after_predictions(
     tmp_path: Path, make_graph: Callable[..., Graph]
 ):

@@ -220,12 +220,15 @@ class State:
         directed = bool(config.parameters.settings.get("direction"))
         return cls(config, GrowingGraph.empty(directed), (), learner)
 
-    def judge(self, device: torch.device) -> dict[str, Any]:
+    def judge(self, device: torch.device, *, learned: bool = True) -> dict[str, Any]:
         """Judges predictions by the held-out nodes; returns what an :class:`Entry` says of them.
 
         Where nodes are predicted one by one, few of many judge; classes weigh as many nodes as they
-        have, for probabilities as the unlabelled nodes have them.
+        have, for probabilities as the unlabelled nodes have them. There a change of which nothing
+        is ``learned`` leaves the temperature as it is, which more may have judged.
         """
+        stays = not learned and self._depth is not None
+        last = self.history[-1] if stays and self.history else None
         (judges, weights), (logits, shifted) = self.judges(), self.shifted(device)
         k, labels = len(self.classes), judges.labels
         if not labels.numel():
@@ -234,7 +237,10 @@ class State:
             told = {"accuracy": None, "class_accuracy": [None] * k}
             return {**told, "temperature": temperature, "calibrated_on": on}
         right = logits.argmax(dim=1) == labels
-        found = calibrate(logits.double().numpy(), labels.numpy(), shifted)
+        if last is None or last.calibrated_on is None:
+            found = calibrate(logits.double().numpy(), labels.numpy(), shifted)
+        else:
+            found = last.temperature, last.exponent, last.calibration_error
         return {
             "accuracy": 100.0 * float((right * weights).sum()) / float(weights.sum()),
             "class_accuracy": [_percent(right[labels == label]) for label in range(k)],

@@ -137,7 +137,7 @@ def _complete(
         if on_event is not None:
             on_event(Stage(len(state.history), "judging", 1, 1))
         _check_finite(following, change, count > 0 or anew, device)
-        judged = following.judge(device)
+        judged = following.judge(device, learned=count > 0 or anew)
         if count >= watch.ENOUGH_LABELS:
             told = told | watch.features_alone(following, trained, device)
         following.learner.context = None
