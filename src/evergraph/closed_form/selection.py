@@ -30,7 +30,6 @@ from evergraph.device import evenly_spaced
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.shard import Shard
 from evergraph.stream.tasks import LabelledNodes
-from evergraph.team import ALONE
 
 #: Most training nodes that rows are compared on, evenly spaced.
 COMPARED_NODES = 6_000
@@ -161,13 +160,14 @@ class Selection:
         if self.kind is None:
             some = train.take(self.sample(train.labels, COMPARED_NODES))
             losses, how = dict[str, Tensor | None](), (self.strengths, self.weighing)
-            given, team = dict[str, Tensor](), ALONE
-            for name, kind in self.kinds.items():  # all workers compute them together
-                rows = make_rows(kind)
-                given[name], team = rows.rows(some.nodes), rows.team
-            for number, (name, x) in enumerate(given.items()):
-                mine = number % team.size == team.rank
-                losses[name] = leave_one_out_losses(x, some.labels, *how) if mine else None
+            kinds = list(self.kinds.items())
+            team = make_rows(kinds[0][1]).team
+            for first in range(0, len(kinds), team.size):  # one for each worker, at the same time
+                group = kinds[first : first + team.size]
+                given = [make_rows(kind).rows(some.nodes) for _, kind in group]
+                for rank, ((name, _), x) in enumerate(zip(group, given, strict=True)):
+                    mine = rank == team.rank
+                    losses[name] = leave_one_out_losses(x, some.labels, *how) if mine else None
             told = {
                 name: team.tell(loss, number % team.size)
                 for number, (name, loss) in enumerate(losses.items())
