@@ -519,21 +519,24 @@ class PropagatedFeatures(Rows):
         else:
             with torch.no_grad():
                 block = project(self.features, self.directions[:, start:last])
-        if stop > last:
-            ones = torch.ones(block.shape[0], 1, device=block.device)
-            block = torch.cat([block, self.features.shape[1] ** 0.5 * ones], dim=1)
-        if self.config.scaling == "none":
+        unscaled = self.config.scaling == "none"
+        if unscaled and stop == last:
             return block
-        lengths = self.lengths[:, None]
-        if self.directions is not None:
-            return block.div_(lengths)
-        room = None if self.shard is None else self.shard.room(block.shape[1])
-        return torch.div(block, lengths, out=room).contiguous()
+        room = None if self.shard is None else self.shard.room(stop - start)
+        out = block.new_empty(block.shape[0], stop - start) if room is None else room
+        lengths = block.new_ones(1) if unscaled else self.lengths[:, None]
+        torch.div(block, lengths, out=out[:, : last - start])
+        if stop > last:
+            out[:, last - start :].fill_(self.features.shape[1] ** 0.5).div_(lengths)
+        return out
 
     @cached_property
     def lengths(self) -> Tensor:
         """The lengths of all nodes' features, one for those of zeros, ``[n]``."""
-        lengths = row_lengths(self.features)
+        known: dict[Any, Tensor] = {} if self._known is None else self._known
+        if "lengths" not in known:
+            known["lengths"] = row_lengths(self.features)
+        lengths = known["lengths"]
         if self.config.constant is True:
             lengths = (lengths.square() + self.features.shape[1]).sqrt()
         return torch.where(lengths > 0, lengths, 1)
