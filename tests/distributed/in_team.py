@@ -81,14 +81,15 @@ def check_rows_are_fetched_from_whoever_has_them(team: Team) -> None:
 
 def check_few_rows_are_those_of_all(team: Team) -> None:
     graph, x = ring(300), torch.randn(300, 5, generator=torch.Generator().manual_seed(2))
-    config, wanted = FeatureConfig(hops="0+1+2"), torch.tensor([299, 10, 150])
-    expected = PropagatedFeatures(x, graph, config, 0).rows(wanted)
-    for make in (nullcontext, without_board):
-        with make():
-            shard = Shard.of(graph, team)
-        own = x[shard.first : shard.last]
-        found = PropagatedFeatures(own, shard, config, 0, known={}).rows(wanted)
-        torch.testing.assert_close(found, expected)
+    config = FeatureConfig(hops="0+1+2")
+    for wanted in (torch.tensor([299, 10, 150]), torch.tensor([10])):  # whom both, or one has
+        expected = PropagatedFeatures(x, graph, config, 0).rows(wanted)
+        for make in (nullcontext, without_board):
+            with make():
+                shard = Shard.of(graph, team)
+            own = x[shard.first : shard.last]
+            found = PropagatedFeatures(own, shard, config, 0, known={}).rows(wanted)
+            torch.testing.assert_close(found, expected)
 
 
 def check_rows_of_a_slow_worker_are_not_overwritten(team: Team) -> None:

@@ -6,6 +6,7 @@ read the other, and everyone has read what is there before it is written over.
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 from collections.abc import Iterator
@@ -53,7 +54,7 @@ class Board:
         They stay until the call after the next. If rows are ``at`` some places beyond the first
         alone, what stands at others is old.
         """
-        sheet = self._next(total, rows[0:1].numel())
+        sheet = self._next(total, math.prod(rows.shape[1:]))
         self._turn = 1 - self._turn
         own = sheet[first : first + rows.shape[0]]
         if at is not None:
