@@ -17,7 +17,7 @@ from evergraph.device import Plan, denormals_flushed, make_generator
 from evergraph.distributed.parts import GraphPart
 from evergraph.errors import InputError, import_extra
 from evergraph.estimator.config import EstimatorConfig, make_config, read_config
-from evergraph.estimator.state import draw_share
+from evergraph.estimator.state import draw_share, held_out_share
 from evergraph.events import OnEvent
 from evergraph.files import pack, read_regular, unpack, write_atomic
 from evergraph.kernels.cpu import load_kernels
@@ -96,8 +96,8 @@ def learn_parts(
     if not labelled.nodes.numel():
         raise InputError(f"Expected labels in '{folder}' (got none); cut a graph that has some.")
     held = labelled.take(labelled.nodes < 0)
-    leaves_out = learner.method.temperature is not None
-    if share := parameters.held_out_share(labelled.nodes.numel(), leaves_out):
+    count = labelled.nodes.numel()
+    if share := held_out_share(parameters.validation_fraction, count, learner.method):
         generator = make_generator(parameters.seed, "held out", 0)
         held = draw_share(labelled, labelled.labels, share, generator)
     trained = labelled.take(~torch.isin(labelled.nodes, held.nodes))

@@ -20,9 +20,6 @@ SCHEMA_VERSION = 1
 USUAL, NETWORK = "analytic", "dslr"
 #: Settings that a method of a graph that changes begins with, where it has them.
 DEFAULTS = {"statistics": "auto", "constant": "auto", "direction": "auto"}
-#: The share of labels that judges by default, and the largest one: it is taken as far as there are
-#: fewer judges than would be enough, which know an accuracy of 70 % to 2.6 points.
-USUAL_SHARE, MOST_SHARE, ENOUGH_JUDGES = 0.1, 0.2, 300
 
 
 class Parameters(Config):
@@ -33,7 +30,7 @@ class Parameters(Config):
         buffer_size: |B|, the most nodes kept; None leaves it to the method.
         seed: Source of all randomness.
         validation_fraction: Share of each class's labelled nodes that only judges; ``auto`` is
-            :data:`USUAL_SHARE`, and more where a network learns from few.
+            a tenth, and more where a network learns from few.
         feature_scaling: ``auto`` scales features robustly unless they are binary or normalised,
             ``robust`` always, ``none`` never.
         settings: Further settings of the method, the training and the network.
@@ -47,16 +44,6 @@ class Parameters(Config):
     feature_scaling: Scaling = "auto"
     settings: dict[str, Any] = Field(default_factory=dict)
     preset: str | None = None
-
-    def held_out_share(self, labels: int, leaves_out: bool) -> float:
-        """Returns the share of so many labels, of all that ever came, that only judges.
-
-        A method that leaves out what it learned has its own nodes to choose by, and fewer judge.
-        """
-        if self.validation_fraction != "auto":
-            return self.validation_fraction
-        wanted = 0.0 if leaves_out else min(MOST_SHARE, ENOUGH_JUDGES / max(1, labels))
-        return max(USUAL_SHARE, wanted)
 
 
 class EstimatorConfig(Config):

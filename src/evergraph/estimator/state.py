@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from evergraph.estimator.graph import GrowingGraph, Grown, Id
 from evergraph.estimator.near import one_thread, predict_beside, predict_by_blocks, predict_near
 from evergraph.events import OnEvent
 from evergraph.files import to_device
-from evergraph.methods import make_method
+from evergraph.methods import Method, make_method
 from evergraph.methods.context import TaskContext
 from evergraph.metrics import Array, calibrate, evened, shift_weights
 from evergraph.stream import Adjacency, GraphView, LabelledNodes
@@ -38,6 +38,9 @@ SMALL = 10_000
 MANY = 50_000
 #: The most held-out nodes that judge one change.
 MOST_JUDGED = 500
+#: The share of labels that judges by default, and the largest one: it is taken as far as there are
+#: fewer judges than would be enough, which know an accuracy of 70 % to 2.6 points.
+USUAL_SHARE, MOST_SHARE, ENOUGH_JUDGES = 0.1, 0.2, 300
 #: About how many nodes of a large graph tell the class shares of those without a label.
 FEW_UNLABELLED = 200
 
@@ -224,12 +227,12 @@ class State:
         """Judges predictions by the held-out nodes; returns what an :class:`Entry` says of them.
 
         Where nodes are predicted one by one, few of many judge; classes weigh as many nodes as they
-        have, for probabilities as the unlabelled nodes have them. There a change of which nothing
-        is ``learned`` leaves the temperature as it is, which more may have judged.
+        have, for probabilities as the unlabelled nodes have them. A change of which nothing is
+        ``learned`` leaves the temperature as it is where fewer judge than there are.
         """
-        stays = not learned and self._depth is not None
-        last = self.history[-1] if stays and self.history else None
         (judges, weights), (logits, shifted) = self.judges(), self.shifted(device)
+        stays = not learned and judges.nodes.numel() < self.held_out.nodes.numel()
+        last = self.history[-1] if stays and self.history else None
         k, labels = len(self.classes), judges.labels
         if not labels.numel():
             own = self.learner.method.temperature
@@ -418,6 +421,17 @@ def move(learner: Learner, config: EstimatorConfig, device: torch.device) -> Lea
     copied = Learner(make_method(config.method, config.settings))
     restore_learner(copied, state, config.model, device)
     return copied
+
+
+def held_out_share(given: float | Literal["auto"], labels: int, method: Method[Any]) -> float:
+    """Returns the share of so many labels, of all that ever came, that only judges.
+
+    A method that leaves out what it learned has its own nodes to choose by, and fewer judge.
+    """
+    if given != "auto":
+        return given
+    wanted = 0.0 if method.leaves_out else min(MOST_SHARE, ENOUGH_JUDGES / max(1, labels))
+    return max(USUAL_SHARE, wanted)
 
 
 def draw_share(

@@ -23,7 +23,15 @@ from evergraph.estimator.config import NETWORK, USUAL, make_config
 from evergraph.estimator.diagnosis import no_longer_exact, what_stays
 from evergraph.estimator.graph import GrowingGraph, Grown, Id, Neighbourhood, kind_of, show
 from evergraph.estimator.inputs import Change
-from evergraph.estimator.state import Edits, Entry, GrownLabels, State, draw_share, move
+from evergraph.estimator.state import (
+    Edits,
+    Entry,
+    GrownLabels,
+    State,
+    draw_share,
+    held_out_share,
+    move,
+)
 from evergraph.events import OnEvent, Stage
 from evergraph.stream import GraphView, LabelledNodes, Part, SparseRows
 from evergraph.stream.features import Scale, row_lengths
@@ -166,7 +174,8 @@ def _complete(
         **judged,
     )
     following = following.noting(history=(*state.history, entry))
-    judges = max(entry.class_judged, default=0)
+    both = (entry, *state.history[-1:])  # who judges now and who did before, to compare
+    judges = min(max(one.class_judged, default=0) for one in both) if len(both) > 1 else 0
     if len(change.ids) >= watch.FEW_NEWCOMERS or judges >= watch.FEW_JUDGES:
         entry = entry.model_copy(update=watch.watch(following, change, device))
     lines = following.lines.append(np.frombuffer(entry.line(), dtype=np.uint8))
@@ -363,7 +372,7 @@ def _admit(state: State, change: Change, num_known: int) -> tuple[State, Labelle
         shown = torch.isin(trained.nodes, state.shown.tensor)
     parameters = state.config.parameters
     ever = held_out.nodes.numel() + sum(state.class_labels) + int((~shown).sum())
-    share = parameters.held_out_share(ever, state.learner.method.temperature is not None)
+    share = held_out_share(parameters.validation_fraction, ever, state.learner.method)
     if share:
         generator = make_generator(parameters.seed, "held out", len(state.history))
         chosen = draw_share(

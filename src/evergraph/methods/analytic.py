@@ -56,6 +56,7 @@ class Analytic(Method[AnalyticConfig]):
     paper = "Hoerl and Kennard, Ridge Regression; here recursive, on a growing graph"
     year = 1970
     parallel = "nodes"
+    leaves_out = True
 
     def __init__(self, config: AnalyticConfig) -> None:
         super().__init__(config)

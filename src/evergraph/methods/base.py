@@ -111,6 +111,7 @@ class Method(Generic[ConfigT]):
             own, or the ``batches`` of every step; None: it learns on one worker alone.
         takes_back: Whether its buffer holds everything it was taught and it starts over from that
             at every task, so that nothing remains of what leaves the buffer.
+        leaves_out: Whether it chooses its settings by training nodes that it leaves out.
     """
 
     Config: ClassVar[type[MethodConfig]]
@@ -123,6 +124,7 @@ class Method(Generic[ConfigT]):
     local: ClassVar[bool] = False
     parallel: Literal["nodes", "batches"] | None = None
     takes_back: bool = False
+    leaves_out: ClassVar[bool] = False
 
     @property
     def temperature(self) -> float | None:

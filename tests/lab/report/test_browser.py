@@ -451,8 +451,8 @@ def state_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a state with a buffer, whose last change brought nodes of another kind."""
     rng, names = np.random.default_rng(0), [HOSTILE, "b", "c"]
     path = tmp_path_factory.mktemp("state") / "report.html"
-    few = {"epochs": 20, "channels": 8}
-    clf = ContinualNodeClassifier("replay", buffer_size=30, settings=few, device="cpu")
+    given = {"settings": {"epochs": 20, "channels": 8}, "validation_fraction": 0.1}
+    clf = ContinualNodeClassifier("replay", buffer_size=30, device="cpu", **given)
     for start in (0, 200, 400):
         rows, label = np.arange(start, start + 200), rng.integers(0, 3, 200)
         x = np.eye(3)[label] + 0.3 * rng.normal(size=(200, 3)) + (start == 400)
