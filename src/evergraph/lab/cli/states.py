@@ -60,8 +60,8 @@ class Parameters:
     buffer_size: Annotated[int | None, "Maximum number of nodes to keep."] = None
     seed: Annotated[int | None, "Seed of all randomness."] = None
     validation_fraction: Annotated[
-        float | None,
-        "Share of new labels held out for evaluation. [0.1, more of few]",
+        str | None,
+        "Share of new labels held out for evaluation, or auto: 0.1, more of few. [auto]",
     ] = None
     feature_scaling: Annotated[str | None, "Scaling of features: auto, none or robust. [auto]"] = (
         None
@@ -83,6 +83,8 @@ def learn(
     """Add new nodes, edges and labels to a state, and learn from them."""
     settings = parse_settings(sets or [])
     given = {key: value for key, value in vars(parameters).items() if value is not None}
+    if "validation_fraction" in given:
+        given |= parse_settings([f"validation_fraction={given['validation_fraction']}"])
     given |= {"settings": settings} if settings else {}
     named = vars(files)
     if is_partition(state):
