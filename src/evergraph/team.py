@@ -107,11 +107,12 @@ class Team:
             return rows
         counts = torch.zeros(self.size, dtype=torch.int64, device=rows.device)
         counts[self.rank] = rows.shape[0]
-        parts = [rows.new_empty(count, *rows.shape[1:]) for count in self.sum(counts).tolist()]
-        parts[self.rank].copy_(rows)
-        for worker, part in enumerate(parts):
-            torch.distributed.broadcast(part, worker)
-        return torch.cat(parts)
+        numbers = self.sum(counts).tolist()
+        most = max(numbers)  # all send as many
+        sent = torch.cat([rows, rows.new_zeros(most - rows.shape[0], *rows.shape[1:])])
+        parts = [torch.empty_like(sent) for _ in numbers]
+        torch.distributed.all_gather(parts, sent)
+        return torch.cat([part[:count] for part, count in zip(parts, numbers, strict=True)])
 
     def tell(self, content: Any, teller: int = 0) -> Any:
         """Returns what one worker has to say, nested tensors and plain values, to all of them."""

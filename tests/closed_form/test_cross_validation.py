@@ -17,7 +17,7 @@ from evergraph.closed_form.cross_validation import (
 )
 from evergraph.closed_form.features import EmbeddingRows
 from evergraph.closed_form.moments import Moments
-from evergraph.closed_form.ridge import Ridge, row_weights
+from evergraph.closed_form.ridge import Judges, Ridge, row_weights
 from evergraph.stream import LabelledNodes
 from support import seeded
 
@@ -133,7 +133,7 @@ def test_leave_one_out_losses_are_those_of_solving_without_each_row():
         ]
         if best is None or sum(losses) < sum(best):
             best = losses
-    found = leave_one_out_losses(x, labels, [0.01], weighing=0.0)
+    found = leave_one_out_losses(Judges(labels, x), [0.01], weighing=0.0)
     assert found.tolist() == pytest.approx(best, rel=1e-6)
 
 
@@ -142,8 +142,9 @@ def test_leave_one_out_losses_do_not_depend_on_the_scale_of_scores(balanced):
     # Rows ten times as long with a strength a hundred times as large have the same scores.
     x = torch.randn(20, 4, generator=seeded(), dtype=torch.float64)
     labels = torch.arange(20) % 2
-    one = leave_one_out_losses(x, labels, [0.01], balanced)
-    torch.testing.assert_close(leave_one_out_losses(10 * x, labels, [1.0], balanced), one)
+    one = leave_one_out_losses(Judges(labels, x), [0.01], balanced)
+    longer = leave_one_out_losses(Judges(labels, 10 * x), [1.0], balanced)
+    torch.testing.assert_close(longer, one)
 
 
 def loss_of(*values: float) -> torch.Tensor:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evergraph.closed_form.moments import Moments
-from evergraph.closed_form.ridge import Ridge, Spectrum
+from evergraph.closed_form.ridge import Judges, Ridge, Spectrum
 
 
 def data(m: int, d: int, k: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -77,7 +77,8 @@ def test_leave_one_out_error_is_that_of_solving_without_each_row(d):
     current = torch.arange(8, 20)  # only these are looked at
     ridge = Ridge(moments, weighing=0.0)
     train = ridge.training_rows(rows[current], labels[current])
-    errors = ridge.leave_one_out_errors(train, [0.01, 1.0])
+    judges = Judges(labels[current], rows[current])
+    errors = ridge.leave_one_out_errors(train, judges, [0.01, 1.0])
     for strength in (0.01, 1.0):
         expected = []
         for i in current.tolist():
@@ -93,7 +94,8 @@ def test_balanced_errors_let_classes_weigh_the_same():
     train = ridge.training_rows(rows, labels)
     squares = ridge.leave_one_out_residuals(train, 0.1).square().sum(dim=1)
     means = [float(squares[labels == label].mean()) for label in range(3)]
-    assert ridge.leave_one_out_errors(train, [0.1])[0.1] == pytest.approx(sum(means) / 3)
+    errors = ridge.leave_one_out_errors(train, Judges(labels, rows), [0.1])
+    assert errors[0.1] == pytest.approx(sum(means) / 3)
 
 
 @pytest.mark.parametrize("d", [4, 50])
@@ -150,6 +152,7 @@ def test_leave_one_out_error_stays_finite_when_moments_are_rounded():
     moments = Moments(rank=1, dtype=torch.float32)
     moments.update(rows, labels)
     ridge = Ridge(moments, weighing=1.0)
-    errors = ridge.leave_one_out_errors(ridge.training_rows(rows, labels), [1e-12, 1e-4])
+    train = ridge.training_rows(rows, labels)
+    errors = ridge.leave_one_out_errors(train, Judges(labels, rows), [1e-12, 1e-4])
     assert list(errors) == [1e-12, 1e-4]
     assert all(error < 1e12 for error in errors.values())

@@ -10,7 +10,7 @@ from evergraph.closed_form.cross_validation import LeftOut
 from evergraph.closed_form.features import EmbeddingRows, FeatureConfig, PropagatedFeatures
 from evergraph.closed_form.moments import Moments
 from evergraph.closed_form.propagation import mean_field, propagate, unary_terms
-from evergraph.closed_form.ridge import Ridge, row_weights
+from evergraph.closed_form.ridge import Judges, Ridge, row_weights
 from evergraph.closed_form.selection import TELEPORTS, Selection
 from evergraph.stream import LabelledNodes
 from support import adjacency, seeded
@@ -47,7 +47,7 @@ def moments() -> Moments:
 
 
 def selected(selection: Selection, num_seen=10, old_classes=(0, 1), train=NEW) -> Selection:
-    ridge = selection.solve(moments(), X[train.nodes], train.labels)
+    ridge = selection.solve(moments(), Judges(train.labels, X[train.nodes]))
     selection.select_inference(left_out(ridge, num_seen, old_classes, train), FEATURES, GRAPH)
     return selection
 
@@ -123,7 +123,7 @@ def test_teleport_is_judged_by_solving_without_each_group(monkeypatch):
 def test_class_weights_are_chosen_by_what_is_wrong_without_each_node(metric):
     selection = Selection(KINDS[1:2], 0.02, 1.0, False, metric=metric)
     assert selection.weighing == (metric == "balanced_accuracy")  # nothing is known yet
-    ridge = selection.solve(moments(), X[NEW.nodes], NEW.labels)
+    ridge = selection.solve(moments(), Judges(NEW.labels, X[NEW.nodes]))
     weights = row_weights(NEW.labels, float(metric != "accuracy"))
     expected = {}
     for power in (0.0, 0.5, 1.0):
@@ -218,12 +218,12 @@ def test_rows_weigh_by_a_power_of_their_class():
 
 def test_a_state_of_two_class_weights_goes_on_with_two():
     selection = Selection(KINDS)
-    selection.solve(moments(), X[NEW.nodes], NEW.labels)
+    selection.solve(moments(), Judges(NEW.labels, X[NEW.nodes]))
     state = selection.state_dict()
     del state["losses"]["balanced"]["0.5"]
     restored = Selection(KINDS)
     restored.load_state_dict(state)
-    restored.solve(moments(), X[NEW.nodes], NEW.labels)
+    restored.solve(moments(), Judges(NEW.labels, X[NEW.nodes]))
     assert set(restored.losses["balanced"]) == {0.0, 1.0}
     state["losses"]["balanced"]["0.3"] = 1.0
     with pytest.raises(ValueError, match="unknown values"):

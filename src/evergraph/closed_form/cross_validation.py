@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from evergraph.closed_form.features import Rows
 from evergraph.closed_form.propagation import coefficients, mix, powers
-from evergraph.closed_form.ridge import Ridge, Weighing, fitted
+from evergraph.closed_form.ridge import Judges, Ridge, Weighing, fitted, row_weights
 from evergraph.device import evenly_spaced
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.shard import Shard
@@ -60,23 +60,19 @@ def least_loss(loss: Callable[[float], float]) -> tuple[float, float]:
     return min((loss(temperature), temperature) for temperature in TEMPERATURES)
 
 
-def leave_one_out_losses(
-    x: Tensor, labels: Tensor, strengths: Sequence[float], weighing: Weighing
-) -> Tensor:
-    """Computes the cross-entropy of every row as predicted without it, ``[m]``.
+def leave_one_out_losses(judges: Judges, strengths: Sequence[float], weighing: Weighing) -> Tensor:
+    """Computes the cross-entropy of every judge as predicted without it, ``[m]``.
 
     The strength is that of least squared error, the temperature that of least loss. Squared errors
     would favour more hops whatever they are worth, because smoother rows have scores of larger
     scale. Scores are not propagated, so that no neighbour tells the label of a row left out.
     """
-    ridge, train, strength = fitted(x, labels, strengths, weighing)
+    ridge, train, strength = fitted(judges, strengths, weighing)
     scores = ridge.leave_one_out_scores(train, strength)
-    weights = ridge.judging_weights(train.column)
-
-    def at(temperature: float) -> Tensor:
-        return cross_entropy(scores / temperature, train.column, reduction="none")
-
-    return at(least_loss(lambda temperature: float((weights * at(temperature)).sum()))[1])
+    losses = torch.stack(
+        [cross_entropy(scores / t, train.column, reduction="none") for t in TEMPERATURES]
+    )
+    return judges.all(losses[judges.mean(losses.t(), weighing).argmin()])
 
 
 def surely_best(
@@ -120,13 +116,13 @@ class LeftOut:
         num_seen: int,
         old_classes: Collection[int],
     ) -> None:
-        self.ridge, self.x, self.train, self.strength = ridge, x, train, strength
-        self.rows = rows
+        self.ridge, self.rows, self.train, self.strength = ridge, rows, train, strength
+        self.judges = Judges(train.labels, x)
         self.count, device = train.nodes.numel(), train.nodes.device
         everyone = torch.arange(self.count, device=device)
         self.groups = [everyone[first::GROUPS] for first in range(min(GROUPS, self.count))]
         self.column = ridge.moments.columns_of(train.labels)
-        self.weight = ridge.judging_weights(self.column)
+        self.weight = row_weights(train.labels, ridge.weighing)
         seen = evenly_spaced(num_seen, OLD_NODES, device)
         self.old_nodes = seen[~torch.isin(seen, train.nodes)]
         is_old = [label in old_classes for label in ridge.moments.labels]
@@ -139,7 +135,7 @@ class LeftOut:
     def scores(self) -> Tensor:
         """Scores all nodes without each group, then with all training nodes, side by side."""
         ridge, labels = self.ridge, self.train.labels
-        groups = [ridge.training_rows(self.x[group], labels[group]) for group in self.groups]
+        groups = [ridge.training_rows(self.judges.x[group], labels[group]) for group in self.groups]
         without = [ridge.weights_without(group, self.strength) for group in groups]
         return self.rows.times(torch.cat([*without, ridge.weights(self.strength)], dim=1))
 

@@ -138,7 +138,7 @@ class PropagationMatrix:
     diagonal: Tensor | None = None  # [n]
     own: Tensor | None = None  # [n], which row each node is itself; None: in place
     shard: Shard | None = None  # whose rows are given, where several workers share a graph
-    at: Tensor | None = None  # where the rows that it is given are here; None: all, in place
+    among: Tensor | None = None  # the nodes, of all workers, whose rows it is given; None: all
 
     def times(self, rows: Tensor, *, passing: bool = False) -> Tensor:
         """Multiplies ``[n, b]`` from the left, without gradient.
@@ -147,7 +147,7 @@ class PropagationMatrix:
         """
         read, room = rows, None
         if self.shard is not None:
-            read = self.shard.extend(rows, self.at)
+            read = self.shard.extend(rows, self.among)
             room = self.shard.room(rows.shape[1]) if passing and self.own is None else None
         out = self.matrix.times(read.contiguous(), room)
         itself = rows if self.own is None else rows.index_select(0, self.own)
@@ -164,7 +164,7 @@ class PropagationMatrix:
         return PropagationMatrix(matrix, diagonal, nodes, self.shard)
 
     def read(self) -> Tensor:
-        """Lists the rows here that :meth:`only` some nodes read, those of other workers too."""
+        """Lists the nodes whose rows :meth:`only` some nodes read, here or at another worker."""
         assert self.own is not None
         begin = 0 if self.shard is None else self.shard.own.start
         sources = torch.cat([self.matrix.pattern.columns.long(), self.own + begin])
@@ -173,8 +173,9 @@ class PropagationMatrix:
     def after(self, nodes: Tensor) -> PropagationMatrix:
         """Returns a matrix that is given the rows of these nodes alone, all that it reads."""
         assert self.own is not None
-        own, matrix = torch.searchsorted(nodes, self.own), self.matrix
-        if self.shard is None or self.shard.team.size == 1:
+        mine = nodes if self.shard is None else self.shard.held(nodes)
+        own, matrix = torch.searchsorted(mine, self.own), self.matrix
+        if self.shard is None or self.shard.sees_all:
             columns = torch.searchsorted(nodes, matrix.pattern.columns.long()).int()
             matrix = SparseMatrix(Pattern(matrix.pattern.indptr, columns), matrix.values)
         return PropagationMatrix(matrix, self.diagonal, own, self.shard, nodes)
@@ -336,6 +337,14 @@ class PropagatedFeatures(Rows):
         """Returns the rows of some nodes, ``[m, width]``."""
         if not self._in_passes and self._known is None:
             return super().rows(nodes)
+        place = self.place(nodes)
+        here = torch.unique(place[place >= 0])
+        return self.team.pick(
+            self._few_rows(here), torch.where(place >= 0, torch.searchsorted(here, place), -1)
+        )
+
+    def _few_rows(self, here: Tensor) -> Tensor:
+        """Returns the rows at some places here, which are ascending, ``[m, width]``."""
         config = self.config
         key = (config.normalisation, config.self_loops, config.scaling, config.constant)
         directions = ("in", "out") if config.direction is True else ()
@@ -343,13 +352,16 @@ class PropagatedFeatures(Rows):
         known = {} if self._known is None else self._known
         if not all(one in known for one in wanted):
             powers = range(config.reach + 1)
-            parts = self._hops_of(nodes, powers)
+            parts = self._hops_of(here, powers)
             for way, hop in zip((*powers, *directions), parts, strict=True):
                 known[key, way] = torch.cat(hop, dim=1)
         return self._finish([known[one] for one in wanted])
 
     def own_rows(self, at: Tensor) -> Tensor | Panels:
         """Returns the rows at some places here, ``[m, width]``; on disk if they may be many."""
+        if self._known is not None:
+            here, back = torch.unique(at, return_inverse=True)
+            return self._few_rows(here)[back]
         if not self._in_passes:
             return super().own_rows(at)
 
@@ -394,15 +406,14 @@ class PropagatedFeatures(Rows):
             hops[index].append(take(block))
         return hops
 
-    def _hops_of(self, nodes: Tensor, powers: Sequence[int]) -> list[list[Tensor]]:
-        """Takes the rows of some nodes; a few of a large graph depend on few rows on the way."""
-        n = self.num_nodes if self.shard is None else self.shard.num_nodes
-        if isinstance(self.graph, tuple) or n < FEW * nodes.numel():
-            return self._hops(powers, lambda block: self.pick(block, nodes))
-        place = self.place(nodes)
-        here = torch.unique(place[place >= 0])
-        at = torch.where(place >= 0, torch.searchsorted(here, place), -1)
-        return self._hops(powers, lambda block: self.team.pick(block, at), here)
+    def _hops_of(self, here: Tensor, powers: Sequence[int]) -> list[list[Tensor]]:
+        """Takes the rows at some places; a few of a large graph depend on few rows on the way."""
+        n, count = self.num_nodes, here.new_tensor(here.numel())
+        if self.shard is not None:  # all workers decide alike
+            n, count = self.shard.num_nodes, self.team.sum(count)
+        if isinstance(self.graph, tuple) or n < FEW * int(count):
+            return self._hops(powers, lambda block: block[here])
+        return self._hops(powers, lambda block: block, here)
 
     def _finish(self, hops: Sequence[Tensor]) -> Tensor:
         """Makes rows of hops, each ``[m, columns]``."""
@@ -505,8 +516,9 @@ class PropagatedFeatures(Rows):
         steps, given = list[PropagationMatrix](), [wanted]
         for matrix in reversed(self.matrices):
             if steps:
-                given.insert(0, steps[0].read())
-                steps[0] = steps[0].after(given[0])
+                nodes = steps[0].read()
+                steps[0] = steps[0].after(nodes)
+                given.insert(0, nodes if self.shard is None else self.shard.held(nodes))
             steps.insert(0, matrix.only(given[0]))
         led_to = (torch.searchsorted(rows, wanted) for rows in given[: len(steps)])
         return steps, [wanted, *led_to]

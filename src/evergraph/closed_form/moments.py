@@ -7,7 +7,7 @@ classes. Batches merge exactly, so that it does not matter how rows were cut or 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -72,9 +72,7 @@ class Moments:
         Each worker of a team has some of them, and all know what all have taken in.
         """
         if team.size > 1:
-            mine = Moments(dtype=self.dtype)
-            mine.update(rows, labels)
-            self._absorb([team.tell(mine.state_dict(), worker) for worker in range(team.size)])
+            self._update_together(rows, labels, team)
             return
         if not labels.numel():
             return
@@ -89,30 +87,28 @@ class Moments:
             scatter = self._join(scatter, torch.cat([x - own[column], bridges]))
         self.means, self.scatter = means.to(self.dtype), scatter.to(self.dtype)
 
-    def _absorb(self, others: Sequence[Mapping[str, Any]]) -> None:
-        """Takes in what others have taken in, as their states."""
-        there = [other for other in others if other["labels"]]
-        if not there:
+    def _update_together(self, rows: Tensor | Panels, labels: Tensor, team: Team) -> None:
+        """Takes in what each worker has of some rows: sums of all of them, which all get."""
+        mine = Moments()
+        mine._know((), rows[:1])
+        mine.update(rows, labels)
+        self._know(team.gather(torch.tensor(mine.labels, dtype=torch.int64)).tolist(), rows[:1])
+        if not self.labels:
             return
-        self._know({label for other in there for label in other["labels"]}, there[0]["means"])
-        means, scatter = self.means.double(), self.scatter.double().clone()
-        rows: list[Tensor] = []
-        for other in there:
-            at, theirs = self.columns_of(torch.tensor(other["labels"])), other["scatter"].double()
-            new = torch.zeros_like(self.counts).index_copy_(0, at, other["counts"])
-            their_means = torch.zeros_like(means).index_copy_(0, at, other["means"].double())
-            rows.append(self._merge(new, their_means, means))
-            if theirs.shape[0] < theirs.shape[1]:
-                rows.append(theirs)
-            elif (
-                self.rank is not None
-            ):  # as many rows as columns: directions, as long as they count
-                energy, basis = torch.linalg.eigh(theirs)
-                rows.append(energy.clamp(min=0).sqrt()[:, None] * basis.t())
-            else:
-                whole = scatter if scatter.shape == theirs.shape else scatter.t() @ scatter
-                scatter = whole + theirs
-        scatter = self._join(scatter, torch.cat(rows))
+        at, means = self.columns_of(torch.tensor(mine.labels)), self.means.double()
+        count = mine.counts.double()[:, None]
+        sums = means.new_zeros(len(self.labels), 1 + means.shape[1])
+        team.sum(sums.index_copy_(0, at, torch.cat([count, count * mine.means], dim=1)))
+        new, their_means = sums[:, 0].long(), sums[:, 1:] / sums[:, :1].clamp(min=1)
+        apart = count.sqrt() * (mine.means - their_means[at])
+        inner = team.sum(_products(mine.scatter) + apart.t() @ apart)
+        bridges, scatter = self._merge(new, their_means, means), self.scatter.double().clone()
+        if self.rank is None:
+            scatter = _products(scatter) + inner
+        else:  # directions, as long as they count
+            energy, basis = torch.linalg.eigh(inner)
+            bridges = torch.cat([energy.clamp(min=0).sqrt()[:, None] * basis.t(), bridges])
+        scatter = self._join(scatter, bridges)
         self.means, self.scatter = means.to(self.dtype), scatter.to(self.dtype)
 
     def _know(self, labels: Iterable[int], like: Tensor) -> None:
@@ -209,6 +205,11 @@ def _former(state: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:
         "scatter": scatter.to(dtype),
         "rest": sum(float(part["rest"]) for part in parts.values()),
     }
+
+
+def _products(scatter: Tensor) -> Tensor:
+    """Returns the products of columns, ``[d, d]``; they may be what is given already."""
+    return scatter if scatter.shape[0] == scatter.shape[1] else scatter.t() @ scatter
 
 
 def _triangular(rows: Tensor) -> Tensor:

@@ -17,11 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import EllipsisType
 
 import torch
 from torch import Tensor
 
 from evergraph.closed_form.moments import Moments
+from evergraph.team import ALONE, Team
 
 #: The power of its count that a class's rows are divided by: with 0 every row weighs the same, with
 #: 1 every class; or what a row weighs by its label, ``[k]``.
@@ -112,11 +114,6 @@ class Ridge(Spectrum):
         turned, length = x @ self.basis, x.square().sum(dim=1)
         return TrainingRows(x, column, each, turned, turned.square(), length)
 
-    def judging_weights(self, column: Tensor) -> Tensor:
-        """Weighs rows that judge so that all sum to one: alike, or each class present alike."""
-        labels = torch.tensor(self.moments.labels, device=column.device)[column]
-        return row_weights(labels, self.weighing)
-
     def residuals(self, train: TrainingRows, strength: float) -> Tensor:
         """Computes one-hot labels minus scores, ``[m, k]``."""
         lam = (self.energy + strength + self.floor)[:, None]
@@ -143,14 +140,12 @@ class Ridge(Spectrum):
         return torch.nn.functional.one_hot(train.column, residuals.shape[1]) - residuals
 
     def leave_one_out_errors(
-        self, train: TrainingRows, strengths: Sequence[float]
+        self, train: TrainingRows, judges: Judges, strengths: Sequence[float]
     ) -> dict[float, float]:
-        """Returns every strength's squared error of rows predicted without them."""
-        weights, errors = self.judging_weights(train.column), {}
-        for strength in strengths:
-            residuals = self.leave_one_out_residuals(train, strength)
-            errors[strength] = float((residuals.square().sum(dim=1) * weights).sum())
-        return errors
+        """Returns every strength's squared error of the judges predicted without them."""
+        each = (self.leave_one_out_residuals(train, strength) for strength in strengths)
+        errors = torch.stack([residuals.square().sum(dim=1) for residuals in each], dim=1)
+        return dict(zip(strengths, judges.mean(errors, self.weighing).tolist(), strict=True))
 
     def weights_without(self, group: TrainingRows, strength: float) -> Tensor:
         r"""Solves for the weights without a group of rows, ``[d, k]``.
@@ -171,15 +166,37 @@ class Ridge(Spectrum):
         return self.weights(strength) - solved.t() @ (root * missed)
 
 
+@dataclass(frozen=True)
+class Judges:
+    """Labelled nodes that judge settings; a worker has the rows of some and all their labels."""
+
+    labels: Tensor  # [m]
+    x: Tensor  # [h, d], the rows that are here
+    here: Tensor | EllipsisType = ...  # which of all they are
+    team: Team = ALONE
+
+    def mean(self, values: Tensor, weighing: Weighing) -> Tensor:
+        """Averages what rows have, ``[h, ...]`` of those here, each class as it weighs."""
+        return self.team.sum(row_weights(self.labels, weighing)[self.here] @ values)
+
+    def all(self, values: Tensor) -> Tensor:
+        """Returns what all rows have, ``[m, ...]``, given that of those here."""
+        if self.team.size == 1:
+            return values
+        found = values.new_zeros(self.labels.numel(), *values.shape[1:])
+        found[self.here] = values
+        return self.team.sum(found)
+
+
 def fitted(
-    x: Tensor, labels: Tensor, strengths: Sequence[float], weighing: Weighing
+    judges: Judges, strengths: Sequence[float], weighing: Weighing
 ) -> tuple[Ridge, TrainingRows, float]:
-    """Regresses labels on rows; the strength is that of least leave-one-out error."""
-    moments = Moments()
-    moments.update(x, labels)
+    """Regresses the judges' labels on their rows; the strength is of least leave-one-out error."""
+    moments, labels = Moments(), judges.labels[judges.here]
+    moments.update(judges.x, labels, judges.team)
     ridge = Ridge(moments, weighing)
-    train = ridge.training_rows(x.double(), labels)
-    errors = ridge.leave_one_out_errors(train, strengths)
+    train = ridge.training_rows(judges.x.double(), labels)
+    errors = ridge.leave_one_out_errors(train, judges, strengths)
     return ridge, train, min(errors, key=lambda strength: errors[strength])
 
 

@@ -25,7 +25,7 @@ from evergraph.closed_form.cross_validation import (
 from evergraph.closed_form.features import FeatureConfig, Rows
 from evergraph.closed_form.moments import Moments
 from evergraph.closed_form.propagation import mean_field, propagate, softmax, unary_terms
-from evergraph.closed_form.ridge import Ridge, Weighing, row_weights
+from evergraph.closed_form.ridge import Judges, Ridge, Weighing, row_weights
 from evergraph.device import evenly_spaced
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.shard import Shard
@@ -159,51 +159,47 @@ class Selection:
         """Chooses the kind of rows for good, unless that is settled."""
         if self.kind is None:
             some = train.take(self.sample(train.labels, COMPARED_NODES))
-            losses, how = dict[str, Tensor | None](), (self.strengths, self.weighing)
-            kinds = list(self.kinds.items())
-            team = make_rows(kinds[0][1]).team
-            for first in range(0, len(kinds), team.size):  # one for each worker, at the same time
-                group = kinds[first : first + team.size]
-                given = [make_rows(kind).rows(some.nodes) for _, kind in group]
-                for rank, ((name, _), x) in enumerate(zip(group, given, strict=True)):
-                    mine = rank == team.rank
-                    losses[name] = leave_one_out_losses(x, some.labels, *how) if mine else None
-            told = {
-                name: team.tell(loss, number % team.size)
-                for number, (name, loss) in enumerate(losses.items())
-            }
+            losses = dict[str, Tensor]()
+            for name, kind in self.kinds.items():
+                rows = make_rows(kind)
+                place = rows.place(some.nodes)
+                here = torch.nonzero(place >= 0).flatten()
+                judges = Judges(some.labels, rows.own_rows(place[here])[:], here, rows.team)
+                losses[name] = leave_one_out_losses(judges, self.strengths, self.weighing)
             weights = row_weights(some.labels, self.weighing)
             twin = next(iter(self.kinds.values())).model_copy(update={"constant": True})
-            name, self.kind_losses = surely_best(told, weights, twin.name)
+            name, self.kind_losses = surely_best(losses, weights, twin.name)
             self.kind = self.kinds[name]
         return self.kind
 
-    def solve(self, moments: Moments, x: Tensor, labels: Tensor) -> Ridge:
+    def solve(self, moments: Moments, judges: Judges) -> Ridge:
         """Adds up the errors of class weights and strengths; returns the ridge of the least.
 
-        The moments include the rows ``x`` ``[m, d]`` of the training nodes.
+        The moments include the judges' rows, training nodes all of them.
         """
         if self.class_weight != "auto":
             ridge = Ridge(moments, self.weighing)
-            self._judge(ridge, x, labels)
+            self._judge(ridge, judges)
             return ridge
         totals = self.losses["balanced"]
         options = tuple(totals) or tuple(WEIGHINGS)  # an older state goes on with its own
         ridges = {power: Ridge(moments, power) for power in options}
-        wrong = {power: self._judge(ridge, x, labels) for power, ridge in ridges.items()}
-        totals.add(wrong, labels.numel())
+        wrong = {power: self._judge(ridge, judges) for power, ridge in ridges.items()}
+        totals.add(wrong, judges.labels.numel())
         return ridges[totals.best]
 
-    def _judge(self, ridge: Ridge, x: Tensor, labels: Tensor) -> float:
+    def _judge(self, ridge: Ridge, judges: Judges) -> float:
         """Adds up the errors of strengths; returns how wrong the one of the least is."""
-        train, errors = ridge.training_rows(x, labels), self._errors(ridge.weighing)
-        errors.add(ridge.leave_one_out_errors(train, self.strengths), labels.numel())
-        return self._wrong(ridge.leave_one_out_scores(train, errors.best), train.column)
+        train = ridge.training_rows(judges.x, judges.labels[judges.here])
+        errors = self._errors(ridge.weighing)
+        found = ridge.leave_one_out_errors(train, judges, self.strengths)
+        errors.add(found, judges.labels.numel())
+        return self._wrong(ridge.leave_one_out_scores(train, errors.best), train.column, judges)
 
-    def _wrong(self, scores: Tensor, column: Tensor) -> float:
-        """Returns the share of rows, or its mean over classes, that are predicted wrongly."""
-        weights = row_weights(column, float(self.metric != "accuracy"))
-        return float((weights * (scores.argmax(dim=1) != column)).sum())
+    def _wrong(self, scores: Tensor, column: Tensor, judges: Judges) -> float:
+        """Returns the share of judges, or its mean over classes, that are predicted wrongly."""
+        missed = judges.all((scores.argmax(dim=1) != column).double())  # equals stay so if shared
+        return float(row_weights(judges.labels, float(self.metric != "accuracy")) @ missed)
 
     def infer(self, scores: Tensor, features: Rows, graph: Adjacency | Shard) -> Tensor:
         """Returns what is predicted from the ridge scores of all nodes, both ``[n, k]``."""
@@ -219,13 +215,18 @@ class Selection:
     def _inferred(self, unary: Tensor, probabilities: Tensor, graph: Adjacency | Shard) -> Tensor:
         return mean_field(unary / self.losses["unary_temperature"].best, probabilities, graph)
 
+    @property
+    def chooses_inference(self) -> bool:
+        """Whether teleport or mean field are left to choose."""
+        given = self.given_teleport != "auto" and self.given_mean_field is False
+        return not given and not self.local
+
     def select_inference(self, judged: LeftOut, features: Rows, graph: Adjacency | Shard) -> None:
-        """Adds up the losses of teleport and mean field, unless they are given.
+        """Adds up the losses of teleport and mean field, if there is something to choose.
 
         ``features`` are the features of all nodes as rows of length one.
         """
-        given = self.given_teleport != "auto" and self.given_mean_field is False
-        if given or self.local or not judged.count:
+        if not judged.count:
             return
         scores, plain, likely = judged.scores(), None, 1.0
         if self.given_teleport == "auto":
@@ -255,7 +256,7 @@ class Selection:
         inferred = (self._inferred(own, q, graph) for own, q in pairs)  # one at a time
         picked = {OFF: judged.pick(plain), ON: judged.pick(inferred)}
         losses = {value: judged.loss(*scores) for value, scores in picked.items()}
-        off, on = (self._wrong(own, judged.column) for own, _ in picked.values())
+        off, on = (self._wrong(own, judged.column, judged.judges) for own, _ in picked.values())
         if self.class_weight == "auto" and on > off:  # less loss may cost what counts
             losses[ON] = max(losses.values())
         self.losses["mean_field"].add(losses, judged.count)

@@ -145,7 +145,7 @@ def _judge(
     judged = part.shard.pick(logits, held.nodes)
     right = judged.argmax(dim=1) == held.labels
     weights = np.ones(held.nodes.numel())
-    found = calibrate(judged.double().numpy(), held.labels.numpy(), weights)
+    found = calibrate(judged.float().numpy(), held.labels.numpy(), weights)
     return {
         "held_out": held.nodes.numel(),
         "accuracy": 100.0 * float(right.double().mean()),

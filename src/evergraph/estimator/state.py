@@ -449,9 +449,10 @@ def draw_share(
     already, and ``learned`` have been learned.
     """
     order = torch.randperm(labelled.nodes.numel(), generator=generator)
+    order = order[torch.argsort(labelled.labels[order], stable=True)]  # class by class
+    classes, sizes = torch.unique(labelled.labels, return_counts=True)
     chosen = [order[:0]]
-    for label in torch.unique(labelled.labels).tolist():
-        members = order[labelled.labels[order] == label]
+    for label, members in zip(classes.tolist(), torch.split(order, sizes.tolist()), strict=True):
         before, others = (sum(counts[label : label + 1]) for counts in (held, learned))
         total, most = before + others + members.numel(), int((among == label).sum()) - 1
         wanted = max(1, round(fraction * total)) - before

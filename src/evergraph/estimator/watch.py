@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evergraph.closed_form.ridge import fitted, row_weights
+from evergraph.closed_form.ridge import Judges, fitted, row_weights
 from evergraph.closed_form.selection import STRENGTHS
 from evergraph.device import evenly_spaced
 from evergraph.estimator.inputs import Change
@@ -255,7 +255,7 @@ def features_alone(state: State, trained: LabelledNodes, device: torch.device) -
         asked["class_weight"] == "auto" and asked["metric"] != "accuracy"
     )
     x, others = (_with_constant(state, part.nodes) for part in (some, judges))
-    ridge, _, strength = fitted(x, some.labels, STRENGTHS, balanced)
+    ridge, _, strength = fitted(Judges(some.labels, x), STRENGTHS, balanced)
     alone = classes[(others @ ridge.weights(strength)).argmax(dim=1)] == judges.labels
     mine = state.logits(device, judges.nodes)[:, classes].argmax(dim=1)
     gained = 100 * (alone.double() - (classes[mine] == judges.labels).double())

@@ -20,7 +20,7 @@ from evergraph.closed_form.features import EmbeddingRows, FeatureConfig, Propaga
 from evergraph.closed_form.moments import Moments
 from evergraph.closed_form.projection import principal_directions
 from evergraph.closed_form.propagation import powers
-from evergraph.closed_form.ridge import Ridge
+from evergraph.closed_form.ridge import Judges, Ridge
 from evergraph.closed_form.selection import GROUPED_NODES, JUDGED_NODES, Selection
 from evergraph.errors import InputError
 from evergraph.events import Epoch, Stage
@@ -119,21 +119,23 @@ class Analytic(Method[AnalyticConfig]):
         yield Stage(ctx.view.task, "solve", 2, STAGES)
         with ctx.stage("solve"):
             some = self.selection.sample(trained.labels, JUDGED_NODES)
-            place = torch.full_like(trained.nodes, -1)
+            judged, place = trained.take(some), torch.full_like(trained.nodes, -1)
             place[here] = torch.arange(here.numel(), device=here.device)
-            judged, x = trained.take(some), rows.team.pick(x, place[some]).double()
-            ridge = self.selection.solve(self.moments, x, judged.labels)
+            own = torch.nonzero(place[some] >= 0).flatten()
+            judges = Judges(judged.labels, x[place[some[own]]].double(), own, rows.team)
+            ridge = self.selection.solve(self.moments, judges)
             strength = self.selection.strength
             self._weights = ridge.weights(strength)
         yield Stage(ctx.view.task, "inference", 3, STAGES)
         with ctx.stage("inference"):
-            some = self.selection.sample(judged.labels, GROUPED_NODES)
-            num_seen = 0 if anew else ctx.view.num_old
-            train = judged.take(some)
-            groups = LeftOut(
-                ridge, rows, x[some], train, strength, num_seen=num_seen, old_classes=old_classes
-            )
-            self.selection.select_inference(groups, self._features(ctx), ctx.graph)
+            if self.selection.chooses_inference:
+                some = self.selection.sample(judged.labels, GROUPED_NODES)
+                x, train = judges.all(judges.x)[some], judged.take(some)
+                seen = 0 if anew else ctx.view.num_old
+                groups = LeftOut(
+                    ridge, rows, x, train, strength, num_seen=seen, old_classes=old_classes
+                )
+                self.selection.select_inference(groups, self._features(ctx), ctx.graph)
         ctx.report |= self.selection.report()
         errors = ctx.report["strength_losses"]
         yield Epoch(ctx.view.task, "classify", 0, 1, torch.tensor(min(errors.values())))

@@ -183,15 +183,24 @@ class Shard:
             arcs = self.arcs and self.arcs.take(edges, self.strength[sources])
             yield nodes, sources, Adjacency.between(src, dst, own, degree[sources], arcs)
 
+    @property
+    def sees_all(self) -> bool:
+        """Whether all nodes are sources here: of one worker, or with a board."""
+        return self.team.size == 1 or self.board is not None
+
     def needed(self, sources: Tensor) -> Tensor:
-        """Lists the rows of the range that some worker needs; each says which sources it does."""
+        """Lists the nodes that some worker needs, ascending; each says which sources it does."""
         if self.board is None:
             own = torch.arange(self.first, self.last, device=self.device)
             sources = torch.cat([own, self.halo])[sources]
         needed = torch.zeros(self.num_nodes, dtype=torch.float16, device=self.device)  # few bytes
         needed[sources] = 1
-        own = self.team.sum(needed)[self.first : self.last]
-        return own.nonzero().flatten()
+        return self.team.sum(needed).nonzero().flatten()
+
+    def held(self, nodes: Tensor) -> Tensor:
+        """Returns the rows here of those of the nodes, ascending, that are of the range."""
+        begin, end = torch.searchsorted(nodes, self.bounds[self.team.rank :][:2]).tolist()
+        return nodes[begin:end] - self.first
 
     def room(self, width: int) -> Tensor | None:
         """Returns where rows of the range may be computed that :meth:`extend` is given next.
@@ -202,18 +211,22 @@ class Shard:
             return None
         return self.board.room(self.last - self.first, self.first, self.num_nodes, width)
 
-    def extend(self, rows: Tensor, at: Tensor | None = None) -> Tensor:
+    def extend(self, rows: Tensor, among: Tensor | None = None) -> Tensor:
         """Returns the rows of all sources, ``[sources, b]``, given those of the range.
 
-        If rows are given ``at`` some places of the range alone, no others are to be read.
+        If the nodes ``among`` alone have rows, those of the range are given; rows are returned of
+        these alone, in order, where this worker :attr:`sees_all`.
         """
         if self.team.size == 1:
             return rows
         if self.board is not None:
-            return self.board.show(rows, self.first, self.num_nodes, at)
-        if at is not None:
+            first, total = self.first, self.num_nodes
+            if among is not None:
+                first, total = int(torch.searchsorted(among, first)), among.numel()
+            return self.board.show(rows, first, total)
+        if among is not None:
             every = rows.new_empty(self.last - self.first, *rows.shape[1:])
-            rows = every.index_copy_(0, at, rows)
+            rows = every.index_copy_(0, self.held(among), rows)
         sent, go, come = self._sent
         both = self.empty(rows.shape[0] + self.halo.numel(), *rows.shape[1:]).to(rows.dtype)
         both[: rows.shape[0]] = rows
