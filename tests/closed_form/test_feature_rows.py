@@ -202,6 +202,31 @@ def test_few_rows_of_a_large_graph_read_what_is_near_alone(monkeypatch, kind, bl
     assert read[:2] == [12, 4]  # neighbours of two nodes and of these, each with two of its own
 
 
+@pytest.mark.parametrize("apart", [1, 8])  # few neighbours, and most nodes
+@pytest.mark.parametrize("combine", ["sum", "concatenate"])
+def test_rows_of_some_nodes_are_those_of_all(monkeypatch, combine, apart):
+    near = [(node, (node + step) % 60) for node in range(60) for step in range(1, apart + 1)]
+    graph, x = adjacency(60, near), torch.randn(60, 7, generator=seeded()).abs()
+    config, read = FeatureConfig(hops="0+1+2", combine=combine), []
+    whole = PropagatedFeatures(x, graph, config, seed=0)
+    in_blocks_of(monkeypatch, 3)
+    times = SparseMatrix.times
+    monkeypatch.setattr(
+        SparseMatrix,
+        "times",
+        lambda matrix, *rows: read.append(matrix.pattern.num_rows) or times(matrix, *rows),
+    )
+    some = PropagatedFeatures(x, graph, config, seed=0, some=True)
+    wanted = torch.tensor([40, 3, 3, 59, 0])  # in any order, and one of them twice
+    torch.testing.assert_close(some.own_rows(wanted)[:], whole.own_rows(wanted)[:])
+    assert read[:2] == [{1: 10, 8: 60}[apart], 4]
+    torch.testing.assert_close(some.rows(wanted), whole.rows(wanted))
+    many = torch.arange(30).flip(0)  # too many to be worth it
+    torch.testing.assert_close(some.own_rows(many)[:], whole.own_rows(many)[:])
+    weights = torch.randn(whole.width, 3, generator=seeded(1))
+    torch.testing.assert_close(some.times(weights), whole.times(weights), rtol=0, atol=1e-5)
+
+
 def test_few_rows_of_a_directed_graph_are_those_of_all(monkeypatch):
     monkeypatch.setattr(module, "HELD", 0)
     in_blocks_of(monkeypatch, 1)

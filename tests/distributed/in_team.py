@@ -90,6 +90,11 @@ def check_few_rows_are_those_of_all(team: Team) -> None:
             own = x[shard.first : shard.last]
             found = PropagatedFeatures(own, shard, config, 0, known={}).rows(wanted)
             torch.testing.assert_close(found, expected)
+            some = PropagatedFeatures(own, shard, config, 0, some=True)
+            torch.testing.assert_close(some.rows(wanted), expected)
+            mine = wanted[shard.place(wanted) >= 0]
+            kept = PropagatedFeatures(x, graph, config, 0).rows(mine)
+            torch.testing.assert_close(some.own_rows(shard.place(mine))[:], kept)
 
 
 def check_rows_of_a_slow_worker_are_not_overwritten(team: Team) -> None:

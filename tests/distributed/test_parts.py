@@ -17,6 +17,7 @@ from evergraph.distributed.parts import GraphPart
 from evergraph.errors import InputError
 from evergraph.estimator import ContinualNodeClassifier
 from evergraph.estimator.graph import sparse
+from evergraph.methods.analytic import Analytic
 from evergraph.stream.adjacency import Adjacency
 from evergraph.stream.shard import Shard
 from evergraph.team import ALONE
@@ -172,6 +173,21 @@ def test_little_memory_changes_nothing_but_the_time(
         found.append(pyarrow.read_table(out / "part-0000.parquet").to_pydict())
     assert found[0]["label"] == found[1]["label"]
     assert np.allclose(found[0]["probability"], found[1]["probability"], atol=1e-5)
+
+
+def test_part_of_a_large_graph_computes_the_rows_that_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    cut(source(), tmp_path / "parts", 1)
+    given = {"settings": {"hops": "0+1+2", "teleport": 1, "mean_field": False}}
+    told = []
+    for large in (10**6, 0):
+        monkeypatch.setattr("evergraph.distributed.learning.LARGE", large)
+        if not large:  # nothing that predicts all nodes
+            monkeypatch.setattr(Analytic, "predict_logits", None)
+        told.append(learn_parts(tmp_path / "parts", given, ALONE).about)
+    for name in ("held_out", "accuracy", "temperature", "calibration_error"):
+        assert told[0][name] == pytest.approx(told[1][name], rel=1e-3), name
 
 
 def test_network_learns_parts(tmp_path: Path):

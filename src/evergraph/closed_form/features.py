@@ -292,7 +292,8 @@ class PropagatedFeatures(Rows):
     With a graph for every step, from what a step reads to what it gives, rows are those of the
     nodes that the last one gives. ``basis`` are directions that the features are projected on,
     ``[d, b]``; without it there are random ones or none, as ``config`` says. Rows of several kinds
-    for the same nodes share what they have ``known``.
+    for the same nodes share what they have ``known``. Where rows of some nodes alone are wanted,
+    ``some``, none are held and no more are computed than these need.
     """
 
     def __init__(
@@ -304,6 +305,7 @@ class PropagatedFeatures(Rows):
         basis: Tensor | None = None,
         *,
         known: dict[Any, Tensor] | None = None,
+        some: bool = False,
     ) -> None:
         self._known = known
         self.features, self.config, self.seed = features, config, seed
@@ -313,8 +315,10 @@ class PropagatedFeatures(Rows):
             self.num_nodes = graph[-1].num_nodes
         self.shard = graph if isinstance(graph, Shard) else None
         most, memory = features.shape[0], physical_memory()
+        shown = most  # rows that share a block
         if self.shard is not None:  # all workers decide alike, for they compute blocks together
             most, memory = self.shard.most, self.shard.memory
+            shown = self.shard.num_nodes if self.shard.sees_all else most
         self.basis = basis
         if basis is not None:
             self._own = basis.shape[1]
@@ -322,11 +326,13 @@ class PropagatedFeatures(Rows):
             self._own = config.projection or features.shape[1]
         self.columns = self._own + (config.constant is True)  # of one hop
         self.width = self.columns * config.blocks
-        step = min(max(BLOCK, WIDE * most), memory // 64) // max(most, 1)  # columns of a block
+        wide = max((BLOCK // 4 if some else BLOCK) // max(shown, 1), WIDE)
+        step = min(wide, memory // 64 // max(most, 1))  # columns of a block
         self._step = step // LINE * LINE or max(1, step)
         self._room = min(HELD, memory // 32)
         held = self.width * max(most, self.num_nodes)
-        self._holds = config.reach > 0 and held <= self._room
+        self._holds = config.reach > 0 and held <= self._room and not some
+        self._some = some or (self._step < self.columns and not self._holds)
 
     @property
     def _in_passes(self) -> bool:
@@ -335,7 +341,7 @@ class PropagatedFeatures(Rows):
 
     def rows(self, nodes: Tensor) -> Tensor:
         """Returns the rows of some nodes, ``[m, width]``."""
-        if not self._in_passes and self._known is None:
+        if not self._some and self._known is None:
             return super().rows(nodes)
         place = self.place(nodes)
         here = torch.unique(place[place >= 0])
@@ -362,17 +368,19 @@ class PropagatedFeatures(Rows):
         if self._known is not None:
             here, back = torch.unique(at, return_inverse=True)
             return self._few_rows(here)[back]
-        if not self._in_passes:
+        if not self._some:
             return super().own_rows(at)
+        here, back = torch.unique(at, return_inverse=True)
+        wanted, place = (here, back) if self._are_few(here) else (None, at)
 
         def take(block: Tensor) -> Tensor:
             if self.shard is None:
-                return block[at]
+                return block[place]
             count = -(-self.columns * self.config.parts // block.shape[1])
             panel = self.shard.empty(at.numel(), block.shape[1], count=count)
-            return torch.index_select(block, 0, at, out=panel)
+            return torch.index_select(block, 0, place, out=panel)
 
-        return Panels(self._hops(self.config.powers, take), self._finish)
+        return Panels(self._hops(self.config.powers, take, wanted), self._finish)
 
     def times(self, weights: Tensor) -> Tensor:
         """Multiplies the rows of all nodes by ``weights`` ``[width, k]``.
@@ -408,12 +416,15 @@ class PropagatedFeatures(Rows):
 
     def _hops_of(self, here: Tensor, powers: Sequence[int]) -> list[list[Tensor]]:
         """Takes the rows at some places; a few of a large graph depend on few rows on the way."""
-        n, count = self.num_nodes, here.new_tensor(here.numel())
-        if self.shard is not None:  # all workers decide alike
-            n, count = self.shard.num_nodes, self.team.sum(count)
-        if isinstance(self.graph, tuple) or n < FEW * int(count):
-            return self._hops(powers, lambda block: block[here])
-        return self._hops(powers, lambda block: block, here)
+        if self._are_few(here):
+            return self._hops(powers, lambda block: block, here)
+        return self._hops(powers, lambda block: block[here])
+
+    def _are_few(self, here: Tensor) -> bool:
+        """Tells whether rows at some places need far fewer than all; all workers decide alike."""
+        n = self.num_nodes if self.shard is None else self.shard.num_nodes
+        count = int(self.team.sum(here.new_tensor(here.numel())))
+        return not isinstance(self.graph, tuple) and n >= FEW * count
 
     def _finish(self, hops: Sequence[Tensor]) -> Tensor:
         """Makes rows of hops, each ``[m, columns]``."""
@@ -511,17 +522,23 @@ class PropagatedFeatures(Rows):
     def _steps(self, wanted: Tensor) -> tuple[list[PropagationMatrix], list[Tensor | None]]:
         """Returns the matrices of the steps as far as wanted nodes need them.
 
-        Also returns where these are among the rows that 0, 1, … steps give.
+        Also returns where these are among the rows that 0, 1, … steps give. Steps before one that
+        reads most nodes give the rows of all.
         """
-        steps, given = list[PropagationMatrix](), [wanted]
-        for matrix in reversed(self.matrices):
+        n = self.num_nodes if self.shard is None else self.shard.num_nodes
+        steps, places, given = list[PropagationMatrix](), list[Tensor | None](), wanted
+        whole = list(self.matrices)
+        while whole:
             if steps:
+                edges = wanted.new_tensor(steps[0].matrix.pattern.columns.numel())
+                if int(self.team.sum(edges)) >= n:
+                    break
                 nodes = steps[0].read()
                 steps[0] = steps[0].after(nodes)
-                given.insert(0, nodes if self.shard is None else self.shard.held(nodes))
-            steps.insert(0, matrix.only(given[0]))
-        led_to = (torch.searchsorted(rows, wanted) for rows in given[: len(steps)])
-        return steps, [wanted, *led_to]
+                given = nodes if self.shard is None else self.shard.held(nodes)
+            steps.insert(0, whole.pop().only(given))
+            places.insert(0, torch.searchsorted(given, wanted))
+        return [*whole, *steps], [wanted] * (len(whole) + 1) + places
 
     def _columns(self, start: int, stop: int) -> Tensor:
         """Returns columns of the features or of their projection, rows scaled as configured."""

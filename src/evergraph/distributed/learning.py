@@ -108,7 +108,7 @@ def learn_parts(
             if on_event is not None:
                 on_event(event)
         with ctx.stage("evaluate"):
-            about = _judge(part, learner, _own_logits(learner, ctx), held)
+            about = _judge(learner, ctx, held)
     counts = {"nodes": part.contents.num_nodes, "trained_on": trained.nodes.numel()}
     seconds = {"start": started - begin, **ctx.seconds, "work": time.perf_counter() - started}
     told = {**counts, **about, "seconds": seconds, "report": ctx.report}
@@ -135,14 +135,16 @@ def _own_logits(learner: Learner, ctx: TaskContext) -> Tensor:
     return learner.method.predict_logits(ctx)
 
 
-def _judge(
-    part: GraphPart, learner: Learner, logits: Tensor, held: LabelledNodes
-) -> dict[str, Any]:
+def _judge(learner: Learner, ctx: TaskContext, held: LabelledNodes) -> dict[str, Any]:
     """Measures accuracy and calibrates on held-out nodes, as far as there are any."""
-    own = learner.method.temperature
+    own, closed = learner.method.temperature, learner.method.closed_form
     if not held.nodes.numel():
         return {"held_out": 0, "temperature": 1.0 if own is None else own, "exponent": 0.0}
-    judged = part.shard.pick(logits, held.nodes)
+    if closed is not None and closed.selection.local:
+        judged = closed.predict_nodes(ctx, held.nodes)
+    else:
+        assert ctx.view.shard is not None
+        judged = ctx.view.shard.pick(_own_logits(learner, ctx), held.nodes)
     right = judged.argmax(dim=1) == held.labels
     weights = np.ones(held.nodes.numel())
     found = calibrate(judged.float().numpy(), held.labels.numpy(), weights)

@@ -25,7 +25,7 @@ from evergraph.files import read_json
 from evergraph.stream import Adjacency, Features, GraphView, LabelledNodes, Part, SparseRows
 from evergraph.stream.adjacency import Arcs, Pattern
 from evergraph.stream.board import Board
-from evergraph.stream.shard import LARGE, Shard, SharedRows
+from evergraph.stream.shard import Shard, SharedRows
 from evergraph.team import ALONE, Team
 from evergraph.validation import Config, parse
 
@@ -140,7 +140,7 @@ class GraphPart:
             weights = torch.from_numpy(self.array("arcs", "float32", columns.size, 2))
             arcs = Arcs(weights, self.contents.directed)
         if board is not None:  # all nodes are sources then
-            sources, others = self._numbered(sources, others).int(), others[:0]
+            sources, others = self._numbered(sources, others), others[:0]
             strength = self.team.gather(strength[: self.size])
         return Shard(
             self.team,
@@ -154,9 +154,10 @@ class GraphPart:
         )
 
     def _numbered(self, columns: Tensor, halo: Tensor) -> Tensor:
-        """Returns the nodes that sources are in the whole graph."""
+        """Returns the nodes that sources are in the whole graph, int32."""
         first = self.contents.bounds[self.number]
-        return torch.cat([torch.arange(first, first + self.size), halo])[columns.long()]
+        nodes = torch.cat([torch.arange(first, first + self.size), halo])
+        return nodes.int().index_select(0, columns)
 
     def _check(self, numbers: Array, limit: int, name: str) -> None:
         """Refuses numbers that point beyond what is there: compiled code trusts them."""
@@ -180,8 +181,9 @@ class GraphPart:
 
     def sources(self) -> Tensor:
         """Returns the nodes that the part's edges come from, ``[E]``."""
-        columns = self.shard.pattern.columns.long()
-        return columns if self.shard.board else self._numbered(columns, self.shard.halo)
+        columns = self.shard.pattern.columns
+        numbered = columns if self.shard.board else self._numbered(columns, self.shard.halo)
+        return numbered.long()
 
     def whole_graph(self) -> Adjacency:
         """Puts the edges of all parts together, which must be on this machine."""
@@ -223,8 +225,11 @@ class GraphPart:
         )
 
     def _by_columns(self, features: Tensor) -> Tensor:
-        """Lays large features column by column: a closed form reads some columns of all nodes."""
-        if 4 * features.numel() < self.shard.memory // LARGE:
+        """Lays features that memory may not hold column by column.
+
+        A closed form reads some columns of all nodes again and again.
+        """
+        if 4 * features.numel() < self.shard.memory // 4:
             return features
         n, d = features.shape
         step = max(1, BLOCK // d)

@@ -169,11 +169,11 @@ class Analytic(Method[AnalyticConfig]):
         width, basis = features.shape[1], None
         if selection.kind is None and min(trained.nodes.numel(), width) > 2 * COMPARED_COLUMNS:
             basis = principal_directions(features, COMPARED_COLUMNS, ctx.seed, ctx.graph.team)
-        graph, seed = ctx.graph, ctx.seed
+        graph, seed, some = ctx.graph, ctx.seed, self._some(ctx.view)
         shared: dict[Any, Tensor] = {}
+        how: dict[str, Any] = {"known": shared, "some": some}
         kind = selection.select_kind(
-            lambda kind: PropagatedFeatures(features, graph, kind, seed, basis, known=shared),
-            trained,
+            lambda kind: PropagatedFeatures(features, graph, kind, seed, basis, **how), trained
         )
         count = config.columns(width, kind)
         if count < width and config.projection is None:
@@ -201,9 +201,10 @@ class Analytic(Method[AnalyticConfig]):
         return self._propagated(ctx, given.model_copy(update=own))
 
     def _propagated(self, ctx: TaskContext, kind: FeatureConfig) -> PropagatedFeatures:
-        basis, features = self.selection.basis, ctx.view.features
+        basis, features, some = self.selection.basis, ctx.view.features, self._some(ctx.view)
         return ctx.once(
-            kind.name, lambda: PropagatedFeatures(features, ctx.graph, kind, ctx.seed, basis)
+            kind.name,
+            lambda: PropagatedFeatures(features, ctx.graph, kind, ctx.seed, basis, some=some),
         )
 
     def _follow(self, rows: Rows, view: GraphView) -> None:
@@ -212,7 +213,7 @@ class Analytic(Method[AnalyticConfig]):
         A mean over nodes of which some are gone tells nothing about the others.
         """
         now, sampled = view.part or view, self.selection.local
-        self.selection.local = view.part is not None and self._is_large(now.num_nodes)
+        self.selection.local = self._some(view)
         if not self._follows:
             return
         if self.mean_row is not None and self.mean_of == now.num_old:
@@ -235,6 +236,10 @@ class Analytic(Method[AnalyticConfig]):
         """Tells whether a part of a graph is to do; of any large one if nothing is given up."""
         given = self.selection.given_teleport, self.selection.given_mean_field
         return self._may_be_local and (num_nodes > WHOLE or given == (1, False))
+
+    def _some(self, view: GraphView) -> bool:
+        """Tells whether rows of some nodes are enough: of a part of a large graph."""
+        return view.part is not None and self._is_large(view.part.num_nodes)
 
     def _refresh(self, rows: Rows) -> None:
         """Moves every class as its kept nodes have moved since the last task."""
@@ -287,6 +292,11 @@ class Analytic(Method[AnalyticConfig]):
         scores = self.rows(ctx).times(self.solved())
         found = self.selection.infer(scores, self._features(ctx), ctx.graph)
         return self.moments.logits(found, ctx.view.num_classes)
+
+    def predict_nodes(self, ctx: TaskContext, nodes: Tensor) -> Tensor:
+        """Infers the class of some nodes where scores are not propagated, ``[m, k]``."""
+        scores = self.rows(ctx).rows(nodes) @ self.solved().float()
+        return self.moments.logits(scores, ctx.view.num_classes)
 
     def predict_field(self, field: ReceptiveField, num_classes: int, *, seed: int) -> Tensor:
         """Infers the class of some nodes where scores are not propagated."""
