@@ -332,7 +332,7 @@ class PropagatedFeatures(Rows):
         self._room = min(HELD, memory // 32)
         held = self.width * max(most, self.num_nodes)
         self._holds = config.reach > 0 and held <= self._room and not some
-        self._some = some or (self._step < self.columns and not self._holds)
+        self._some = some or self._in_passes
 
     @property
     def _in_passes(self) -> bool:
@@ -421,10 +421,14 @@ class PropagatedFeatures(Rows):
         return self._hops(powers, lambda block: block[here])
 
     def _are_few(self, here: Tensor) -> bool:
-        """Tells whether rows at some places need far fewer than all; all workers decide alike."""
+        """Tells whether rows at some places need far fewer than all."""
+        return not isinstance(self.graph, tuple) and self._outnumber(here, FEW)
+
+    def _outnumber(self, counted: Tensor, times: int = 1) -> bool:
+        """Tells whether there are so many times as many nodes; all workers decide alike."""
         n = self.num_nodes if self.shard is None else self.shard.num_nodes
-        count = int(self.team.sum(here.new_tensor(here.numel())))
-        return not isinstance(self.graph, tuple) and n >= FEW * count
+        count = torch.tensor(counted.numel(), device=counted.device)
+        return n >= times * int(self.team.sum(count))
 
     def _finish(self, hops: Sequence[Tensor]) -> Tensor:
         """Makes rows of hops, each ``[m, columns]``."""
@@ -525,13 +529,11 @@ class PropagatedFeatures(Rows):
         Also returns where these are among the rows that 0, 1, … steps give. Steps before one that
         reads most nodes give the rows of all.
         """
-        n = self.num_nodes if self.shard is None else self.shard.num_nodes
         steps, places, given = list[PropagationMatrix](), list[Tensor | None](), wanted
         whole = list(self.matrices)
         while whole:
             if steps:
-                edges = wanted.new_tensor(steps[0].matrix.pattern.columns.numel())
-                if int(self.team.sum(edges)) >= n:
+                if not self._outnumber(steps[0].matrix.pattern.columns):
                     break
                 nodes = steps[0].read()
                 steps[0] = steps[0].after(nodes)
