@@ -151,6 +151,9 @@ def test_exponent_evens_rows_whose_scale_tells_nothing():
     ones, scale = np.ones(4000), np.exp(rng.normal(size=(4000, 1)))
     assert fit_exponent(logits, labels, ones) < 0.15
     assert fit_exponent(scale * logits, labels, ones) > 0.6
+    slight = scale**0.3 * logits  # the loss falls gently from the temperature alone
+    slight /= fit_temperature(slight, labels, ones)
+    assert 0.2 < fit_exponent(slight, labels, ones) < 0.3
     few = np.arange(8)
     assert fit_exponent((scale * logits)[few], labels[few], ones[few]) < 0.3
     even = evened(scale * logits, 1.0)

@@ -18,8 +18,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 BINS = 15
 #: The most classes that a confusion matrix is told of.
 MOST_CLASSES = 60
-#: Logarithms of the temperatures that logits may be divided by.
-LOG_TEMPERATURES = (math.log(1e-3), math.log(1e3))
+#: Logarithms of the temperatures about which the best one is looked for.
+LOG_TEMPERATURES = range(-7, 8)
 #: Nodes' worth of evidence that all rows are to be divided alike, and the most rows that say.
 ALIKE, MOST_ROWS = 5, 2000
 #: Steps that estimate class shares, and the most that a share counts as being another.
@@ -180,43 +180,44 @@ def fit_exponent(logits: Array, labels: Array, weights: Array) -> float:
     from scipy.optimize import minimize  # noqa: PLC0415 - slow to import, and large
 
     some = np.arange(0, labels.size, -(-labels.size // MOST_ROWS))
-    shown, truth, weights = logits[some], labels[some], weights[some]
-    place, spread = np.arange(some.size), np.log(_spread(shown))
+    truth, shares = labels[some], weights[some] / weights[some].sum()
+    shown = logits[some] - logits[some].max(axis=1, keepdims=True)
+    place, spread, alike = np.arange(some.size), np.log(_spread(shown)), ALIKE / some.size
 
-    def loss(point: Array) -> float:
-        found = shown / np.exp(point[0] + point[1] * spread)
-        found -= found.max(axis=1, keepdims=True)
-        found -= np.log(np.exp(found).sum(axis=1, keepdims=True))
-        missed = -np.average(found[place, truth], weights=weights)
-        return float(missed + ALIKE / some.size * point[1] ** 2)
+    def loss(point: Array) -> tuple[float, Array]:
+        scaled = shown / np.exp(point[0] + point[1] * spread)
+        found = np.exp(scaled)
+        total = found.sum(axis=1)
+        missed = shares @ (np.log(total) - scaled[place, truth]) + alike * point[1] ** 2
+        found /= total[:, None]
+        found[place, truth] -= 1
+        slope = -shares * np.einsum("nk,nk->n", found, scaled)
+        return missed, np.array([slope.sum(), slope @ spread[:, 0] + 2 * alike * point[1]])
 
-    start = [math.log(fit_temperature(shown, truth, weights)), 0.1]
-    best = minimize(loss, start, method="Nelder-Mead", options={"maxfev": 60, "xatol": 0.01})
-    return float(np.clip(best.x[1], 0, 1))
+    start, bounds = (math.log(fit_temperature(shown, truth, shares)), 0.0), ((None, None), (0, 1))
+    how = {"ftol": 1e-14, "gtol": 1e-9}  # so that rounding does not show
+    best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=how)
+    return float(best.x[1])
 
 
 def fit_temperature(logits: Array, labels: Array, weights: Array) -> float:
     """Finds what logits ``[n, k]`` are to be divided by so that they are as sure as they are right.
 
-    The mean probability of the class that nodes are given falls with the temperature, so that it
-    is the accuracy at one. A node that is right by chance is added: a few nodes which all happen
-    to be right make nothing certain.
+    That is the temperature of least Brier score. A node that is of any class alike is added: a few
+    nodes which all happen to be right make nothing certain.
     """
-    from scipy.optimize import brentq  # noqa: PLC0415 - slow to import, and large
+    from scipy.optimize import minimize_scalar  # noqa: PLC0415 - slow to import, and large
 
     n, k = logits.shape
-    right = np.average(logits.argmax(axis=1) == labels, weights=weights)
-    wanted = (n * right + 1 / k) / (n + 1)
-    below = logits - logits.max(axis=1, keepdims=True)
+    wanted = (n * np.eye(k)[labels] + 1 / k) / (n + 1)
 
-    def excess(point: float) -> float:
-        sure = 1 / np.exp(below / math.exp(point)).sum(axis=1)
-        return float(np.average(sure, weights=weights) - wanted)
+    def loss(point: float) -> float:
+        missed = np.square(softmax(logits / math.exp(point)) - wanted).sum(axis=1)
+        return float(np.average(missed, weights=weights))
 
-    for limit, sign in zip(LOG_TEMPERATURES, (1, -1), strict=True):
-        if sign * excess(limit) <= 0:
-            return math.exp(limit)
-    return math.exp(brentq(excess, *LOG_TEMPERATURES))
+    near = min(LOG_TEMPERATURES, key=loss)
+    how = {"bounds": (near - 1, near + 1), "method": "bounded", "options": {"xatol": 1e-9}}
+    return math.exp(minimize_scalar(loss, **how).x)
 
 
 def calibrate(logits: Array, labels: Array, weights: Array) -> tuple[float, float, float | None]:

@@ -147,7 +147,7 @@ def _judge(learner: Learner, ctx: TaskContext, held: LabelledNodes) -> dict[str,
         judged = ctx.view.shard.pick(_own_logits(learner, ctx), held.nodes)
     right = judged.argmax(dim=1) == held.labels
     weights = np.ones(held.nodes.numel())
-    found = calibrate(judged.float().numpy(), held.labels.numpy(), weights)
+    found = calibrate(judged.double().numpy(), held.labels.numpy(), weights)
     return {
         "held_out": held.nodes.numel(),
         "accuracy": 100.0 * float(right.double().mean()),
