@@ -20,8 +20,8 @@ BINS = 15
 MOST_CLASSES = 60
 #: Logarithms of the temperatures about which the best one is looked for.
 LOG_TEMPERATURES = range(-7, 8)
-#: Nodes' worth of evidence that all rows are to be divided alike, and the most rows that say.
-ALIKE, MOST_ROWS = 5, 2000
+#: Nodes' worth of evidence that all rows are to be divided alike, and how many calibrate at most.
+ALIKE, MOST_ROWS = 5, 4000
 #: Steps that estimate class shares, and the most that a share counts as being another.
 STEPS, MOST_SHIFT = 100, 5.0
 #: The share of their effective number that nodes keep when they are weighed, and powers to try.
@@ -179,22 +179,20 @@ def fit_exponent(logits: Array, labels: Array, weights: Array) -> float:
     """Finds the exponent of :func:`evened`, beside a temperature, of least log loss; few say 0."""
     from scipy.optimize import minimize  # noqa: PLC0415 - slow to import, and large
 
-    some = np.arange(0, labels.size, -(-labels.size // MOST_ROWS))
-    truth, shares = labels[some], weights[some] / weights[some].sum()
-    shown = logits[some] - logits[some].max(axis=1, keepdims=True)
-    place, spread, alike = np.arange(some.size), np.log(_spread(shown)), ALIKE / some.size
+    shown, shares = logits - logits.max(axis=1, keepdims=True), weights / weights.sum()
+    place, spread, alike = np.arange(labels.size), np.log(_spread(logits)), ALIKE / labels.size
 
     def loss(point: Array) -> tuple[float, Array]:
         scaled = shown / np.exp(point[0] + point[1] * spread)
         found = np.exp(scaled)
         total = found.sum(axis=1)
-        missed = shares @ (np.log(total) - scaled[place, truth]) + alike * point[1] ** 2
+        missed = shares @ (np.log(total) - scaled[place, labels]) + alike * point[1] ** 2
         found /= total[:, None]
-        found[place, truth] -= 1
+        found[place, labels] -= 1
         slope = -shares * np.einsum("nk,nk->n", found, scaled)
         return missed, np.array([slope.sum(), slope @ spread[:, 0] + 2 * alike * point[1]])
 
-    start, bounds = (math.log(fit_temperature(shown, truth, shares)), 0.0), ((None, None), (0, 1))
+    start, bounds = (math.log(fit_temperature(shown, labels, shares)), 0.0), ((None, None), (0, 1))
     how = {"ftol": 1e-14, "gtol": 1e-9}  # so that rounding does not show
     best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=how)
     return float(best.x[1])
@@ -221,7 +219,12 @@ def fit_temperature(logits: Array, labels: Array, weights: Array) -> float:
 
 
 def calibrate(logits: Array, labels: Array, weights: Array) -> tuple[float, float, float | None]:
-    """Fits temperature and exponent; the error of each half is with the other's temperature."""
+    """Fits temperature and exponent; the error of each half is with the other's temperature.
+
+    Of more than :data:`MOST_ROWS` nodes every so many tell.
+    """
+    some = np.arange(0, labels.size, -(-labels.size // MOST_ROWS))
+    logits, labels, weights = logits[some], labels[some], weights[some]
     exponent, half = fit_exponent(logits, labels, weights), np.arange(labels.size) % 2 == 0
     even, error = evened(logits, exponent), None
     if not half.all():
