@@ -24,15 +24,7 @@ from evergraph.errors import InputError
 from evergraph.events import Epoch, Event, Stage, TaskDone, TaskStarted
 from evergraph.files import pack, read_regular, unpack, write_atomic
 from evergraph.methods import NEEDS, Descent, Method, TaskContext, TrainConfig
-from evergraph.metrics import (
-    Array,
-    evened,
-    fit_exponent,
-    fit_temperature,
-    probability_scores,
-    shift_weights,
-    softmax,
-)
+from evergraph.metrics import Array, calibrate, evened, probability_scores, shift_weights, softmax
 from evergraph.nn import ENCODERS, ModelConfig, NodeClassifier
 from evergraph.nn.model import check_network, restore_model, training_bytes
 from evergraph.stream import Features, GraphView, LabelledNodes, TaskStream
@@ -328,8 +320,8 @@ def judge_probabilities(
     if held.numel():
         sure, truth = of(held)
         weights = shift_weights(sure, truth, np.ones(truth.size), judged)
-        exponent, calibrated_on = fit_exponent(sure, truth, weights), "validation nodes"
-        temperature = fit_temperature(evened(sure, exponent), truth, weights)
+        temperature, exponent, _ = calibrate(sure, truth, weights)
+        calibrated_on = "validation nodes"
     divisor = 1.0 if temperature is None else temperature
     found = {"temperature": divisor, "exponent": exponent, "calibrated_on": calibrated_on}
     proba = softmax(evened(judged, exponent) / divisor)
