@@ -170,7 +170,10 @@ def test_exponent_evens_rows_whose_scale_tells_nothing():
 def test_a_few_nodes_that_are_right_make_nothing_certain():
     logits, labels = np.array([[1.0, 0.0]] * 3), np.zeros(3, dtype=int)
     temperature = fit_temperature(logits, labels, np.ones(3))
-    assert 0.8 < 1 / (1 + np.exp(-1 / temperature)) < 0.95
+    # Two nodes that are of either class are added: 3 + 2 / 2 of 3 + 2 are right.
+    assert 1 / (1 + np.exp(-1 / temperature)) == pytest.approx(0.8, abs=1e-6)
+    twice = fit_temperature(logits, labels, np.array([1.0, 1.0, 0.0]))  # as good as two nodes
+    assert 1 / (1 + np.exp(-1 / twice)) == pytest.approx(3 / 4, abs=1e-6)
 
 
 def test_weights_follow_the_class_shares_of_the_nodes_to_predict():

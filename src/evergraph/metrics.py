@@ -201,13 +201,13 @@ def fit_exponent(logits: Array, labels: Array, weights: Array) -> float:
 def fit_temperature(logits: Array, labels: Array, weights: Array) -> float:
     """Finds what logits ``[n, k]`` are to be divided by so that they are as sure as they are right.
 
-    That is the temperature of least Brier score. A node that is of any class alike is added: a few
-    nodes which all happen to be right make nothing certain.
+    That is the temperature of least Brier score. Two nodes that are of any class alike are added
+    (Agresti and Coull, 1998): a few nodes which all happen to be right make nothing certain.
     """
     from scipy.optimize import minimize_scalar  # noqa: PLC0415 - slow to import, and large
 
-    n, k = logits.shape
-    wanted = (n * np.eye(k)[labels] + 1 / k) / (n + 1)
+    n, k = effective(weights), logits.shape[1]
+    wanted = (n * np.eye(k)[labels] + 2 / k) / (n + 2)
 
     def loss(point: float) -> float:
         missed = np.square(softmax(logits / math.exp(point)) - wanted).sum(axis=1)
